@@ -1,0 +1,210 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"time"
+
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// Driver runs sandboxes behind one boundary. Implementations are safe for
+// concurrent use as doc.go says.
+type Driver interface {
+	// Boundary names what this driver puts between guest and host.
+	Boundary() sandbox.Boundary
+
+	// Probe tells whether this host can run the driver and what it can do
+	// here. It acquires nothing and takes well under a second.
+	Probe(ctx context.Context) Report
+
+	// Handle names everything that Create would acquire for req outside
+	// req.Dir. It touches nothing.
+	Handle(req *CreateRequest) (Handle, error)
+
+	// Create acquires what the sandbox needs and boots its kernel, so that
+	// Start has little left to do. No guest code runs before Start. On error
+	// nothing is left.
+	Create(ctx context.Context, req *CreateRequest) (Instance, error)
+
+	// Reap removes whatever is left of the sandbox that h names: processes,
+	// mounts, cgroups, files outside its Dir. It is idempotent and works after
+	// a crash at any point of Create, Start or Reap itself. It returns nil only
+	// when it has seen that nothing is left.
+	Reap(ctx context.Context, h Handle) error
+}
+
+// Instance is the live handle of one sandbox.
+type Instance interface {
+	// Start runs belljar-guest as PID 1 inside. Once only.
+	Start(ctx context.Context) error
+
+	// Channels returns the two streams. The caller owns them after the first
+	// call; later calls return the same values.
+	Channels() Channels
+
+	// Limits tells what is in force.
+	Limits() []sandbox.LimitStatus
+
+	// CPUsSeen is the number of processors that a program inside counts.
+	CPUsSeen() int
+
+	// Kill ends every process of the sandbox and returns when none is left.
+	Kill(ctx context.Context) error
+
+	// Wait blocks until the sandbox has ended and tells how. It may be called
+	// by many goroutines; all get the same answer.
+	Wait(ctx context.Context) (sandbox.Exit, error)
+
+	// Stats counts on the host's side.
+	Stats(ctx context.Context) (sandbox.Stats, error)
+
+	// Destroy kills and gives back everything, as Reap with its handle does.
+	Destroy(ctx context.Context) error
+}
+
+// Resizer is an optional interface of an [Instance] whose limits can change
+// while it runs.
+type Resizer interface {
+	Resize(ctx context.Context, l sandbox.Limits) ([]sandbox.LimitStatus, error)
+}
+
+// Checkpointer is an optional interface of an [Instance] that can write its
+// memory and file changes into dir (empty, 0700) and go on, or end.
+type Checkpointer interface {
+	Checkpoint(ctx context.Context, dir string, leaveRunning bool) error
+}
+
+// Restorer is an optional interface of a [Driver] that can start an instance
+// from what a [Checkpointer] wrote. The request must match the checkpoint's in
+// template, mounts, CPUs and memory.
+type Restorer interface {
+	Restore(ctx context.Context, req *CreateRequest, dir string) (Instance, error)
+}
+
+// Channels are the two streams between host and guest.
+type Channels struct {
+	Down net.Conn // host asks, guest serves
+	Up   net.Conn // guest asks, host serves
+}
+
+// Handle is the durable name of what an instance holds on the host. Data is
+// the driver's own and opaque to others.
+type Handle struct {
+	Boundary sandbox.Boundary `json:"boundary"`
+	ID       sandbox.ID       `json:"id"`
+	Dir      string           `json:"dir"`
+	Data     json.RawMessage  `json:"data,omitempty"`
+}
+
+// CreateRequest is one sandbox to build. All paths are the installation's own
+// or were opened by the caller; none comes from a guest.
+type CreateRequest struct {
+	ID       sandbox.ID
+	Dir      string         // 0700, empty, on a local file system
+	Root     Root           // what the guest sees as /
+	Guest    string         // path of belljar-guest on the host, run as PID 1
+	Mounts   []Mount        // the caller's directories
+	Limits   sandbox.Limits // merged with defaults: no field is zero
+	Explicit Explicit       // which limits the caller asked for
+	Hostname string
+	User     User // whom files on mounts seem to belong to, and the default user inside
+
+	// Trace, when set, is told of each step as it ends. It may be called from
+	// any goroutine.
+	Trace func(name string, start time.Time, took time.Duration)
+}
+
+// User is an identity inside the sandbox.
+type User struct {
+	UID, GID uint32
+}
+
+// Explicit tells which limits were asked for rather than taken from defaults.
+type Explicit struct {
+	CPUs, Memory, Processes, Disk, OpenFiles bool
+}
+
+// Root is a root file system. The guest may write anywhere in it; changes
+// stay with the sandbox, bounded by Limits.DiskBytes.
+type Root struct {
+	// Path is a directory that is the read-only lower layer.
+	Path string
+	// Binds are read-only host directories or files laid over Path, in order;
+	// their targets exist in Path.
+	Binds []Bind
+	// Shifted tells that Path was unpacked with true owners for ids 0 to
+	// 65535; otherwise owners of the host appear as nobody.
+	Shifted bool
+	// Setuid tells that set-user-ID files in Path are meant to work.
+	Setuid bool
+}
+
+// Bind is a host path of the installation's choosing, seen read-only inside.
+type Bind struct {
+	Source string
+	Target string
+}
+
+// Mount is a caller's directory or regular file. File is an open descriptor
+// (O_PATH is enough); the driver duplicates what it keeps.
+type Mount struct {
+	File     *os.File
+	Target   string // absolute, cleaned
+	ReadOnly bool
+}
+
+// Verdict is the answer of a probe.
+type Verdict string
+
+// The verdicts.
+const (
+	Yes        Verdict = "yes"
+	No         Verdict = "no"
+	CannotTell Verdict = "cannot tell"
+)
+
+// Check is one question to the host and its answer.
+type Check struct {
+	Name    string  `json:"name"`
+	Verdict Verdict `json:"verdict"`
+	Reason  string  `json:"reason,omitempty"`
+	Remedy  string  `json:"remedy,omitempty"`
+	// Needed tells that without it the driver does not run at all.
+	Needed bool `json:"needed"`
+}
+
+// Report is what a driver can do on this host.
+type Report struct {
+	Boundary     sandbox.Boundary `json:"boundary"`
+	Available    Verdict          `json:"available"`
+	Reason       string           `json:"reason,omitempty"`
+	Capabilities Capabilities     `json:"capabilities"`
+	Checks       []Check          `json:"checks"`
+}
+
+// Capabilities are facts about a driver on this host.
+type Capabilities struct {
+	MemoryCheckpoint bool   `json:"memory_checkpoint"`
+	FileSnapshot     bool   `json:"file_snapshot"`
+	Pause            bool   `json:"pause"`
+	Resize           bool   `json:"resize"`
+	Setuid           bool   `json:"setuid"`     // sudo can work inside
+	MultiUser        bool   `json:"multi_user"` // more than one uid inside
+	Entropy          Source `json:"entropy"`
+	Clock            Source `json:"clock"`
+	Nested           bool   `json:"nested"` // containers inside
+	GPU              bool   `json:"gpu"`
+}
+
+// Source tells where randomness or time inside comes from after a restore.
+type Source string
+
+// HostLive comes from the running host; GuestState was part of the memory
+// image and must be renewed.
+const (
+	HostLive   Source = "host-live"
+	GuestState Source = "guest-state"
+)

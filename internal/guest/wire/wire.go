@@ -1,0 +1,290 @@
+// Package wire is the language between host and guest on the down channel:
+// HTTP/2 requests with JSON bodies, and byte streams cut into frames. The host
+// is the client. Both ends import this package; it imports the standard
+// library and sandbox only.
+//
+// # Requests
+//
+// Every request carries [HeaderGeneration]; a guest answers 409 to any other
+// generation than the one its last hello set. Before hello everything but
+// hello is answered 425.
+//
+//	POST   /v1/hello                       Hello -> HelloReply
+//	POST   /v1/quiesce                     -> 204; ends streams, syncs
+//	GET    /v1/ping                        -> 204
+//	GET    /v1/metrics                     -> Metrics
+//	POST   /v1/processes                   Start -> Process
+//	GET    /v1/processes                   -> []Process
+//	GET    /v1/processes/{id}              -> Process
+//	GET    /v1/processes/{id}/output?stdout=N&stderr=N   -> frames from these offsets on, to the exit frame
+//	POST   /v1/processes/{id}/ack          Ack -> 204
+//	POST   /v1/processes/{id}/stdin?offset=N   raw bytes -> StdinReply; Belljar-Eof: 1 closes after them
+//	POST   /v1/processes/{id}/resize       PTYSize -> 204
+//	POST   /v1/processes/{id}/signal       Signal -> 204
+//	DELETE /v1/processes/{id}              kill the whole tree; 204 when nothing of it is left; forgets it
+//	GET    /v1/files?path=&user=           bytes; Range is honoured
+//	PUT    /v1/files?path=&user=&mode=     bytes -> Entry; parents are made, the old content stays until all has arrived
+//	GET    /v1/stat?path=&user=            -> Entry
+//	GET    /v1/dir?path=&user=&depth=      -> []Entry
+//	POST   /v1/mkdir?path=&user=           -> Entry
+//	POST   /v1/move?path=&to=&user=        -> Entry
+//	DELETE /v1/files?path=&user=           -> 204; recursive, links are not followed
+//	GET    /v1/tar?path=&user=             tar stream of a file or directory
+//	PUT    /v1/tar?path=&user=             tar stream, unpacked beneath path
+//	GET    /v1/watch?path=&user=&recursive=   -> frames of JSON WatchEvent
+//
+// An error is a status of 400 or more with an ErrorBody.
+//
+// # Output
+//
+// Output is numbered by byte from 0, per stream. A reader says where to begin.
+// With a reader attached the program is held back when it is ahead of the last
+// Ack by the size of the buffer; with none the oldest bytes go, and the next
+// reader gets a gap frame with their count. So nothing is lost silently.
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// Protocol is the version of this language; host and guest must agree.
+const Protocol = 1
+
+// Header names.
+const (
+	HeaderGeneration = "Belljar-Generation"
+	HeaderEOF        = "Belljar-Eof"
+)
+
+// Hello gives a booted or restored guest its identity.
+type Hello struct {
+	Protocol   int               `json:"protocol"`
+	Build      string            `json:"build"`
+	SandboxID  sandbox.ID        `json:"sandbox_id"`
+	Generation uint64            `json:"generation"`
+	Token      string            `json:"token"` // of this generation, for programs inside; authority on the host only
+	Hostname   string            `json:"hostname"`
+	Env        map[string]string `json:"env,omitempty"`
+	User       string            `json:"user"` // default user of processes and files
+	Workdir    string            `json:"workdir,omitempty"`
+	Time       time.Time         `json:"time"`
+	Limits     GuestLimits       `json:"limits"`
+	// Start, when set, is begun as part of hello, which saves a round trip.
+	Start *Start `json:"start,omitempty"`
+}
+
+// GuestLimits are held inside, by the guest.
+type GuestLimits struct {
+	Processes   int64 `json:"processes"`
+	OpenFiles   int64 `json:"open_files"`
+	OutputBytes int64 `json:"output_bytes"` // buffer per stream
+}
+
+// HelloReply is what the guest says of itself: unverified, never an input to
+// policy.
+type HelloReply struct {
+	Protocol int      `json:"protocol"`
+	Build    string   `json:"build"`
+	BootID   string   `json:"boot_id"`
+	Users    []string `json:"users"`
+	Process  *Process `json:"process,omitempty"` // of Hello.Start
+	// StartError says why Hello.Start failed; hello itself succeeded.
+	StartError *sandbox.Error `json:"start_error,omitempty"`
+}
+
+// Start begins a process.
+type Start struct {
+	ID      string            `json:"id"` // chosen by the host, 1 to 64 of [a-z0-9]; an ID in use is a conflict unless the request is equal
+	Argv    []string          `json:"argv"`
+	Env     map[string]string `json:"env,omitempty"`
+	Cwd     string            `json:"cwd,omitempty"`
+	User    string            `json:"user,omitempty"`
+	PTY     *PTYSize          `json:"pty,omitempty"`
+	Stdin   bool              `json:"stdin"` // false: /dev/null
+	Tag     string            `json:"tag,omitempty"`
+	Timeout time.Duration     `json:"timeout,omitempty"` // then the whole tree is killed
+	// KeepTree leaves descendants alive when the process itself has exited;
+	// otherwise they are killed with it.
+	KeepTree bool `json:"keep_tree,omitempty"`
+}
+
+// PTYSize is the window of a terminal.
+type PTYSize struct {
+	Cols uint16 `json:"cols"`
+	Rows uint16 `json:"rows"`
+}
+
+// Process is one process that was begun by Start.
+type Process struct {
+	ID        string        `json:"id"`
+	PID       int           `json:"pid"`
+	Tag       string        `json:"tag,omitempty"`
+	Argv      []string      `json:"argv"`
+	Cwd       string        `json:"cwd"`
+	User      string        `json:"user"`
+	PTY       bool          `json:"pty"`
+	StartedAt time.Time     `json:"started_at"`
+	Exit      *sandbox.Exit `json:"exit,omitempty"` // nil while it runs
+	Stdout    Counts        `json:"stdout"`
+	Stderr    Counts        `json:"stderr"`
+	Stdin     int64         `json:"stdin"` // bytes taken so far
+}
+
+// Counts are byte counts of one output stream.
+type Counts struct {
+	Written int64 `json:"written"` // by the program
+	Dropped int64 `json:"dropped"` // overwritten before a reader came
+	Acked   int64 `json:"acked"`
+}
+
+// Ack tells that all output before these offsets has been taken for good.
+type Ack struct {
+	Stdout int64 `json:"stdout"`
+	Stderr int64 `json:"stderr"`
+}
+
+// StdinReply tells how many bytes of standard input the process's pipe has
+// taken in all: where to go on after an interruption.
+type StdinReply struct {
+	Offset int64 `json:"offset"`
+}
+
+// Signal is sent to the process's group, or with Tree to all its descendants.
+type Signal struct {
+	Signal int  `json:"signal"`
+	Tree   bool `json:"tree,omitempty"`
+}
+
+// EntryType is the type of a directory entry.
+type EntryType string
+
+// The types of entry.
+const (
+	TypeFile    EntryType = "file"
+	TypeDir     EntryType = "directory"
+	TypeSymlink EntryType = "symlink"
+	TypeOther   EntryType = "other"
+)
+
+// Entry describes one file. Names are raw bytes: those that are not UTF-8 are
+// carried in RawPath.
+type Entry struct {
+	Name    string            `json:"name"`
+	Path    string            `json:"path"`
+	RawPath []byte            `json:"raw_path,omitempty"` // when Path is not valid UTF-8
+	Type    EntryType         `json:"type"`
+	Size    int64             `json:"size"`
+	Mode    uint32            `json:"mode"` // permission bits with setuid, setgid, sticky as in stat(2)
+	UID     uint32            `json:"uid"`
+	GID     uint32            `json:"gid"`
+	Owner   string            `json:"owner"`
+	Group   string            `json:"group"`
+	ModTime time.Time         `json:"mod_time"`
+	Target  string            `json:"target,omitempty"` // of a link, unresolved
+	Meta    map[string]string `json:"meta,omitempty"`   // user extended attributes
+}
+
+// WatchEvent is one change beneath a watched directory. Dropped counts events
+// that were lost before it because nobody read them.
+type WatchEvent struct {
+	Op      string `json:"op"` // create, write, remove, rename, chmod
+	Path    string `json:"path"`
+	RawPath []byte `json:"raw_path,omitempty"`
+	Dropped int64  `json:"dropped,omitempty"`
+}
+
+// Metrics is what the guest counts inside: unverified.
+type Metrics struct {
+	CPUs      int   `json:"cpus"`
+	MemTotal  int64 `json:"mem_total"`
+	MemUsed   int64 `json:"mem_used"`
+	DiskTotal int64 `json:"disk_total"`
+	DiskUsed  int64 `json:"disk_used"`
+	Processes int64 `json:"processes"`
+	// LimitHits counts refusals by limits held inside, by name.
+	LimitHits map[sandbox.LimitName]int64 `json:"limit_hits,omitempty"`
+}
+
+// ErrorBody wraps an error in a reply.
+type ErrorBody struct {
+	Error *sandbox.Error `json:"error"`
+}
+
+// FrameType says what a frame holds.
+type FrameType uint8
+
+// The types of frame.
+const (
+	FrameData      FrameType = 1 // payload at Offset of Stream
+	FrameGap       FrameType = 2 // payload: uint64, bytes of Stream lost from Offset on
+	FrameExit      FrameType = 3 // payload: JSON sandbox.Exit; the last frame
+	FrameKeepalive FrameType = 4 // no payload
+	FrameJSON      FrameType = 5 // payload: JSON, for watches
+)
+
+// Stream numbers an output stream.
+type Stream uint8
+
+// The streams. A PTY has only Stdout.
+const (
+	Stdout Stream = 1
+	Stderr Stream = 2
+)
+
+// HeaderLen and MaxPayload bound a frame: 16 bytes and 256 KiB.
+const (
+	HeaderLen  = 16
+	MaxPayload = 256 << 10
+)
+
+// Frame is the head of a frame: type, stream, two zero bytes, length of the
+// payload (uint32) and offset (uint64), big endian.
+type Frame struct {
+	Type   FrameType
+	Stream Stream
+	Len    uint32
+	Offset uint64
+}
+
+// Put writes the head into b, which has at least HeaderLen bytes.
+func (f Frame) Put(b []byte) {
+	b[0], b[1], b[2], b[3] = byte(f.Type), byte(f.Stream), 0, 0
+	binary.BigEndian.PutUint32(b[4:], f.Len)
+	binary.BigEndian.PutUint64(b[8:], f.Offset)
+}
+
+// ReadFrame reads and checks the head of the next frame. Bytes come from a
+// guest: anything out of the ordinary is an error. io.EOF before the first
+// byte is returned as such.
+func ReadFrame(r io.Reader) (Frame, error) {
+	var b [HeaderLen]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return Frame{}, err
+	}
+	f := Frame{
+		Type:   FrameType(b[0]),
+		Stream: Stream(b[1]),
+		Len:    binary.BigEndian.Uint32(b[4:]),
+		Offset: binary.BigEndian.Uint64(b[8:]),
+	}
+	switch {
+	case b[2] != 0 || b[3] != 0:
+		return f, fmt.Errorf("wire: reserved bytes are set")
+	case f.Type < FrameData || f.Type > FrameJSON:
+		return f, fmt.Errorf("wire: unknown frame type %d", f.Type)
+	case f.Len > MaxPayload:
+		return f, fmt.Errorf("wire: frame of %d bytes exceeds %d", f.Len, MaxPayload)
+	case (f.Type == FrameData || f.Type == FrameGap) && f.Stream != Stdout && f.Stream != Stderr:
+		return f, fmt.Errorf("wire: unknown stream %d", f.Stream)
+	case f.Type == FrameGap && f.Len != 8:
+		return f, fmt.Errorf("wire: gap frame of %d bytes", f.Len)
+	case f.Offset > 1<<62:
+		return f, fmt.Errorf("wire: offset %d out of range", f.Offset)
+	}
+	return f, nil
+}

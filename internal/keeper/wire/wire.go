@@ -1,0 +1,104 @@
+// Package wire is the language between the daemon (or the command line, when
+// there is no daemon) and a keeper: HTTP/2 in clear text over a unix socket in
+// a 0700 directory, the keeper serving. It has no secret and no policy.
+//
+//	GET    /keeper/v1/hello                      -> Hello
+//	POST   /keeper/v1/sandboxes                  Create -> Created; boots, starts and says hello to the guest
+//	GET    /keeper/v1/sandboxes                  -> []Status
+//	GET    /keeper/v1/sandboxes/{id}             -> Status
+//	GET    /keeper/v1/sandboxes/{id}/wait        -> Status, when it has ended
+//	GET    /keeper/v1/sandboxes/{id}/stats       -> sandbox.Stats
+//	DELETE /keeper/v1/sandboxes/{id}             kill, give everything back, forget -> Status; idempotent
+//	POST   /keeper/v1/stop?drain=0|1             kill all (or refuse new ones and end when empty) -> 204
+//	GET    /keeper/v1/probe                      -> []driver.Report
+//	ANY    /guest/{id}/{generation}/v1/...       to the guest, as guest/wire says
+//
+// Descriptors (mounts) come over a second unix socket, "fds" beside the first:
+// one SOCK_STREAM connection per batch, a single message of JSON FDTicket
+// carrying the descriptors; the answer is one byte, 1. A ticket is taken by one
+// create and lapses after a minute.
+//
+// Errors are a status of 400 or more with an ErrorBody.
+package wire
+
+import (
+	"time"
+
+	"github.com/belljar-sh/belljar/internal/driver"
+	guest "github.com/belljar-sh/belljar/internal/guest/wire"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// Protocol is the version of this language.
+const Protocol = 1
+
+// Names of the sockets inside the keeper's directory.
+const (
+	SocketName   = "keeper.sock"
+	FDSocketName = "fds.sock"
+)
+
+// Hello tells who serves.
+type Hello struct {
+	Protocol int    `json:"protocol"`
+	Build    string `json:"build"`
+	PID      int    `json:"pid"`
+	// Instance changes with every keeper process; a daemon that comes back
+	// tells by it whether its sandboxes can still be there.
+	Instance string `json:"instance"`
+	Draining bool   `json:"draining"`
+}
+
+// Create asks for a sandbox.
+type Create struct {
+	ID       sandbox.ID       `json:"id"`
+	Boundary sandbox.Boundary `json:"boundary"`
+	Root     driver.Root      `json:"root"`
+	Guest    string           `json:"guest"`
+	Mounts   []Mount          `json:"mounts,omitempty"`
+	Limits   sandbox.Limits   `json:"limits"`
+	Explicit driver.Explicit  `json:"explicit"`
+	User     driver.User      `json:"user"`
+	Hello    guest.Hello      `json:"hello"`
+}
+
+// Mount names a descriptor that came over the second socket.
+type Mount struct {
+	Ticket   string `json:"ticket"`
+	Index    int    `json:"index"`
+	Target   string `json:"target"`
+	ReadOnly bool   `json:"read_only"`
+}
+
+// FDTicket goes with descriptors over the second socket.
+type FDTicket struct {
+	Ticket string `json:"ticket"` // random, chosen by the sender
+	Count  int    `json:"count"`
+}
+
+// Created is a sandbox that has answered hello.
+type Created struct {
+	Status
+	Reply    guest.HelloReply `json:"reply"`
+	Timeline []sandbox.Step   `json:"timeline"`
+}
+
+// Status is where one sandbox stands in the keeper.
+type Status struct {
+	ID         sandbox.ID            `json:"id"`
+	Boundary   sandbox.Boundary      `json:"boundary"`
+	Generation uint64                `json:"generation"`
+	Running    bool                  `json:"running"`
+	StartedAt  time.Time             `json:"started_at"`
+	Limits     []sandbox.LimitStatus `json:"limits,omitempty"`
+	CPUsSeen   int                   `json:"cpus_seen,omitempty"`
+	Exit       *sandbox.Exit         `json:"exit,omitempty"`
+	// Fault says why the keeper itself ended the sandbox, for instance frames
+	// on a channel that no honest guest sends.
+	Fault string `json:"fault,omitempty"`
+}
+
+// ErrorBody wraps an error in a reply.
+type ErrorBody struct {
+	Error *sandbox.Error `json:"error"`
+}

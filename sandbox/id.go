@@ -1,0 +1,57 @@
+package sandbox
+
+import (
+	"crypto/rand"
+	"regexp"
+)
+
+// ID names one sandbox for ever. It has exactly [IDLength] characters of
+// [a-z0-9]: the E2B data plane accepts no others in a host name, and a fixed
+// length keeps runtimes that match IDs by prefix from confusing two.
+type ID string
+
+// IDLength is the number of characters in an [ID]; 20 characters of base 36
+// carry 103 random bits.
+const IDLength = 20
+
+const idAlphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+// NewID draws a fresh random ID. It is safe for concurrent use.
+func NewID() ID {
+	// Rejection sampling keeps every character equally likely: 252 = 7 * 36.
+	out := make([]byte, 0, IDLength)
+	buf := make([]byte, 2*IDLength)
+	for len(out) < IDLength {
+		rand.Read(buf) // never fails (crypto/rand, Go 1.24 and later)
+		for _, b := range buf {
+			if b < 252 && len(out) < IDLength {
+				out = append(out, idAlphabet[int(b)%len(idAlphabet)])
+			}
+		}
+	}
+	return ID(out)
+}
+
+// ParseID returns s as an ID, or an [Invalid] error.
+func ParseID(s string) (ID, error) {
+	if len(s) != IDLength {
+		return "", Errorf(Invalid, "a sandbox ID has %d characters of a-z and 0-9", IDLength).WithField("id", s)
+	}
+	for i := range len(s) {
+		if c := s[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return "", Errorf(Invalid, "a sandbox ID has only the characters a-z and 0-9").WithField("id", s)
+		}
+	}
+	return ID(s), nil
+}
+
+var nameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+
+// CheckName reports whether s may name a sandbox or a template: 1 to 63
+// letters, digits, '_', '.', '-', beginning with a letter or digit.
+func CheckName(field, s string) error {
+	if !nameRE.MatchString(s) {
+		return Errorf(Invalid, "a name has 1 to 63 letters, digits, '_', '.' or '-' and begins with a letter or digit").WithField(field, s)
+	}
+	return nil
+}

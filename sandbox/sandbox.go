@@ -1,0 +1,75 @@
+package sandbox
+
+import "time"
+
+// Sandbox is the record of one sandbox: what was asked, what is in force and
+// where it stands. It is a value; the manager owns the authoritative copy.
+type Sandbox struct {
+	ID         ID                `json:"id"`
+	Name       string            `json:"name,omitempty"`
+	Template   string            `json:"template"`
+	State      State             `json:"state"`
+	Isolation  Isolation         `json:"isolation"`
+	Limits     []LimitStatus     `json:"limits"`
+	User       string            `json:"user"`
+	Workdir    string            `json:"workdir,omitempty"`
+	Hostname   string            `json:"hostname"`
+	Mounts     []Mount           `json:"mounts,omitempty"`
+	Generation uint64            `json:"generation"` // counts boots and restores; streams of older ones are refused
+	CreatedAt  time.Time         `json:"created_at"`
+	StartedAt  time.Time         `json:"started_at,omitzero"`
+	EndsAt     time.Time         `json:"ends_at,omitzero"` // zero: no timeout
+	EndedAt    time.Time         `json:"ended_at,omitzero"`
+	EndReason  string            `json:"end_reason,omitempty"` // for instance "killed", "timeout", "oom"
+	CPUsSeen   int               `json:"cpus_seen,omitempty"`  // cores that a program inside counts
+	Labels     map[string]string `json:"labels,omitempty"`
+	Timeline   []Step            `json:"timeline,omitempty"` // where the time of the create went
+}
+
+// Step is one measured part of an operation.
+type Step struct {
+	Name  string        `json:"name"`
+	Start time.Duration `json:"start"` // since the operation began, in nanoseconds
+	Took  time.Duration `json:"took"`  // in nanoseconds
+}
+
+// Exit tells how a sandbox or a process ended.
+type Exit struct {
+	Code     int       `json:"code"`             // exit status; -1 when a signal ended it
+	Signal   int       `json:"signal,omitempty"` // 0: exited by itself
+	OOM      bool      `json:"oom,omitempty"`    // the memory limit ended it
+	TimedOut bool      `json:"timed_out,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+	At       time.Time `json:"at,omitzero"`
+}
+
+// Status returns the exit code that a shell would report: the code itself, or
+// 128 plus the signal.
+func (e Exit) Status() int {
+	if e.Signal != 0 {
+		return 128 + e.Signal
+	}
+	return e.Code
+}
+
+// Stats is what a sandbox uses now, as the host counts it.
+type Stats struct {
+	CPUTime      time.Duration `json:"cpu_time"`      // consumed since start, in nanoseconds
+	MemoryBytes  int64         `json:"memory_bytes"`  // in use, guest kernel included
+	MemoryLimit  int64         `json:"memory_limit"`  // 0: none
+	OOMKills     int64         `json:"oom_kills"`     // of the sandbox's cgroup
+	Tasks        int64         `json:"tasks"`         // host threads, guest kernel included
+	ReadBytes    int64         `json:"read_bytes"`    // carried by the channels to the host
+	WrittenBytes int64         `json:"written_bytes"` // carried by the channels to the guest
+}
+
+// Template is a named root file system that sandboxes start from.
+type Template struct {
+	Name       string    `json:"name"`
+	Kind       string    `json:"kind"` // host, imported or built
+	CreatedAt  time.Time `json:"created_at,omitzero"`
+	SizeBytes  int64     `json:"size_bytes,omitempty"`
+	Setuid     bool      `json:"setuid"` // sudo can work
+	HostBacked bool      `json:"host_backed"`
+	Digest     string    `json:"digest,omitempty"`
+}
