@@ -1,0 +1,160 @@
+package channel
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/net/http2"
+
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// maxUnread bounds header tables of the compressor, per direction.
+const headerTable = 4 << 10
+
+// Host is the host's end of a down channel: a client of HTTP/2 over one
+// connection that never dials another. It is safe for concurrent use.
+type Host struct {
+	conn  *bufConn
+	cc    *http2.ClientConn
+	slots chan struct{}
+	open  atomic.Int64
+}
+
+// DialHost starts HTTP/2 as a client on conn, which it owns from then on. It
+// does not wait for the guest.
+func DialHost(conn net.Conn, l Limits) (*Host, error) {
+	l = l.withDefaults()
+	b := newWatchedConn(conn, GuestServes, l)
+	t, err := transport(l)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	cc, err := t.NewClientConn(b)
+	if err != nil {
+		b.Close()
+		return nil, sandbox.Errorf(sandbox.Unavailable, "the channel to the sandbox broke as it was opened: %w", err)
+	}
+	return &Host{conn: b, cc: cc, slots: make(chan struct{}, l.Streams)}, nil
+}
+
+func transport(l Limits) (*http2.Transport, error) {
+	t, err := http2.ConfigureTransports(&http.Transport{
+		DisableCompression: true,
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerConnection: l.BufferedBytes,
+			MaxReceiveBufferPerStream:     l.StreamBytes,
+		},
+	})
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Internal, "HTTP/2 could not be set up: %w", err)
+	}
+	t.AllowHTTP = true
+	t.DisableCompression = true
+	t.StrictMaxConcurrentStreams = true
+	t.MaxReadFrameSize = FrameBytes
+	t.MaxHeaderListSize = uint32(l.HeaderBytes)
+	t.MaxDecoderHeaderTableSize = headerTable
+	t.MaxEncoderHeaderTableSize = headerTable
+	t.WriteByteTimeout = l.WriteTime
+	return t, nil
+}
+
+// RoundTrip sends one request to the guest. It waits for a free stream as long
+// as the request's context lasts. Errors are [*sandbox.Error]; Unavailable
+// with a [*Fault] as cause when the guest broke the channel.
+func (h *Host) RoundTrip(r *http.Request) (*http.Response, error) {
+	select {
+	case h.slots <- struct{}{}:
+	default:
+		select {
+		case h.slots <- struct{}{}:
+		case <-r.Context().Done():
+			closeBody(r)
+			return nil, ctxError(r.Context())
+		case <-h.conn.done:
+			closeBody(r)
+			return nil, h.gone(net.ErrClosed)
+		}
+	}
+	h.conn.watch.granted.Add(1)
+	h.open.Add(1)
+	resp, err := h.cc.RoundTrip(r)
+	if err != nil {
+		h.leave()
+		if r.Context().Err() != nil {
+			return nil, ctxError(r.Context())
+		}
+		return nil, h.gone(err)
+	}
+	resp.Body = &body{ReadCloser: resp.Body, host: h}
+	return resp, nil
+}
+
+func closeBody(r *http.Request) {
+	if r.Body != nil {
+		r.Body.Close()
+	}
+}
+
+func (h *Host) leave() {
+	h.open.Add(-1)
+	<-h.slots
+}
+
+// Open returns the number of requests whose responses have not been closed.
+func (h *Host) Open() int { return int(h.open.Load()) }
+
+// Close ends the channel and every request on it.
+func (h *Host) Close() error {
+	err := h.conn.Close()
+	h.cc.Close()
+	return err
+}
+
+// Done is closed when the channel has ended, for whatever reason.
+func (h *Host) Done() <-chan struct{} { return h.conn.done }
+
+// Fault returns the [*Fault] that ended the channel, nil when there was none.
+func (h *Host) Fault() error { return h.conn.fault() }
+
+func (h *Host) gone(err error) error {
+	if f := h.conn.fault(); f != nil {
+		err = f
+	}
+	return sandbox.Errorf(sandbox.Unavailable, "the sandbox does not answer: its channel has ended").WithCause(err)
+}
+
+func ctxError(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return sandbox.Errorf(sandbox.DeadlineExceeded, "the sandbox did not answer in time").WithCause(ctx.Err())
+	}
+	return sandbox.Errorf(sandbox.Canceled, "the request was given up").WithCause(ctx.Err())
+}
+
+// body gives the stream's place back when it is closed or has ended.
+type body struct {
+	io.ReadCloser
+	host *Host
+	once sync.Once
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.once.Do(b.host.leave)
+	}
+	return n, err
+}
+
+func (b *body) Close() error {
+	err := b.ReadCloser.Close()
+	b.once.Do(b.host.leave)
+	return err
+}
