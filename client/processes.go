@@ -1,0 +1,150 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/belljar-sh/belljar/internal/guest/wire"
+)
+
+// NewProcessID draws a fresh random process ID.
+func NewProcessID() string {
+	var b [8]byte
+	rand.Read(b[:])
+	return "p" + hex.EncodeToString(b[:])
+}
+
+func withID(s *Start) *Start {
+	if s == nil || s.ID != "" {
+		return s
+	}
+	c := *s
+	c.ID = NewProcessID()
+	return &c
+}
+
+// Start begins a process and returns when it runs.
+func (c *Client) Start(ctx context.Context, ref string, start Start) (Process, error) {
+	var out Process
+	err := c.call(ctx, http.MethodPost, of(ref)+"/processes", nil, withID(&start), &out)
+	return out, err
+}
+
+// Processes lists the processes of a sandbox that were begun by Start and not
+// yet forgotten.
+func (c *Client) Processes(ctx context.Context, ref string) ([]Process, error) {
+	var out struct {
+		Processes []Process `json:"processes"`
+	}
+	err := c.call(ctx, http.MethodGet, of(ref)+"/processes", nil, nil, &out)
+	return out.Processes, err
+}
+
+// Process returns one process.
+func (c *Client) Process(ctx context.Context, ref, process string) (Process, error) {
+	var out Process
+	err := c.call(ctx, http.MethodGet, proc(ref, process), nil, nil, &out)
+	return out, err
+}
+
+// WaitProcess blocks until the process has exited. It does not take its
+// output.
+func (c *Client) WaitProcess(ctx context.Context, ref, process string) (Process, error) {
+	var out Process
+	err := c.call(ctx, http.MethodGet, proc(ref, process)+"/wait", nil, nil, &out)
+	return out, err
+}
+
+// Attach streams the output of a process from the given byte offsets on, to
+// its exit. What has been taken for good should be acknowledged with
+// [Client.Ack]: a process whose reader does not is held back.
+func (c *Client) Attach(ctx context.Context, ref, process string, stdout, stderr int64) (*Output, error) {
+	q := url.Values{"stdout": {strconv.FormatInt(stdout, 10)}, "stderr": {strconv.FormatInt(stderr, 10)}}
+	resp, err := c.send(ctx, request{method: http.MethodGet, path: proc(ref, process) + "/output", query: q})
+	if err != nil {
+		return nil, err
+	}
+	return newOutput(ctx, resp.Body), nil
+}
+
+// Ack tells that all output before these offsets has been taken for good.
+func (c *Client) Ack(ctx context.Context, ref, process string, stdout, stderr int64) error {
+	return c.call(ctx, http.MethodPost, proc(ref, process)+"/ack", nil, wire.Ack{Stdout: stdout, Stderr: stderr}, nil)
+}
+
+// Stdin writes to the standard input of a process: data is the input from
+// byte offset on, and with eof its end follows. It returns the number of
+// bytes that the process's pipe has taken in all, also beside an error when
+// that is known, so that an interrupted write can go on there. A write that
+// begins beyond that number is a conflict; bytes before it are skipped.
+func (c *Client) Stdin(ctx context.Context, ref, process string, offset int64, data io.Reader, eof bool) (int64, error) {
+	r := request{
+		method: http.MethodPost,
+		path:   proc(ref, process) + "/stdin",
+		query:  url.Values{"offset": {strconv.FormatInt(offset, 10)}},
+		body:   data,
+		size:   -1,
+		header: http.Header{"Content-Type": {"application/octet-stream"}},
+	}
+	if l, ok := data.(interface{ Len() int }); ok {
+		r.size = int64(l.Len())
+	}
+	if eof {
+		r.header.Set(wire.HeaderEOF, "1")
+	}
+	resp, err := c.send(ctx, r)
+	if err != nil {
+		return offset, err
+	}
+	defer resp.Body.Close()
+	var out wire.StdinReply
+	if err := decodeReply(ctx, resp.Body, &out); err != nil {
+		return offset, err
+	}
+	return out.Offset, nil
+}
+
+// Resize sets the size of a process's terminal.
+func (c *Client) Resize(ctx context.Context, ref, process string, size PTYSize) error {
+	return c.call(ctx, http.MethodPost, proc(ref, process)+"/resize", nil, size, nil)
+}
+
+// Signal sends a signal to the process's group or, with tree, to it and all
+// its descendants.
+func (c *Client) Signal(ctx context.Context, ref, process string, signal int, tree bool) error {
+	return c.call(ctx, http.MethodPost, proc(ref, process)+"/signal", nil, wire.Signal{Signal: signal, Tree: tree}, nil)
+}
+
+// KillProcess kills a process with all its descendants and forgets it. It
+// returns when nothing of it is left.
+func (c *Client) KillProcess(ctx context.Context, ref, process string) error {
+	return c.call(ctx, http.MethodDelete, proc(ref, process), nil, nil, nil)
+}
+
+// Logs streams what captured processes have written: that of one process, or
+// with process "" that of all in the order of their start, each ended by a
+// chunk of kind [ChunkExit] once it has exited. Where the middle was not kept
+// there is a gap. With follow the stream goes on while a process runs.
+func (c *Client) Logs(ctx context.Context, ref, process string, follow bool) (*Output, error) {
+	q := url.Values{}
+	if process != "" {
+		q.Set("process", process)
+	}
+	if follow {
+		q.Set("follow", "1")
+	}
+	resp, err := c.send(ctx, request{method: http.MethodGet, path: of(ref) + "/logs", query: q})
+	if err != nil {
+		return nil, err
+	}
+	out := newOutput(ctx, resp.Body)
+	out.many = true
+	return out, nil
+}
+
+func proc(ref, process string) string { return of(ref) + "/processes/" + segment(process) }

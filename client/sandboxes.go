@@ -1,0 +1,196 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// Create makes a sandbox and, when start is not nil, its first process. It
+// returns when the guest has answered. A sandbox whose first process failed
+// to start exists; Created.StartError then says why.
+func (c *Client) Create(ctx context.Context, spec sandbox.Spec, start *Start) (Created, error) {
+	var out Created
+	in := struct {
+		Spec  sandbox.Spec `json:"spec"`
+		Start *Start       `json:"start,omitempty"`
+	}{spec, withID(start)}
+	err := c.call(ctx, http.MethodPost, "/sandboxes", nil, in, &out)
+	return out, err
+}
+
+// List returns the sandboxes that are not dead, oldest first; with all, those
+// that are dead and not yet forgotten too.
+func (c *Client) List(ctx context.Context, all bool) ([]sandbox.Sandbox, error) {
+	var out struct {
+		Sandboxes []sandbox.Sandbox `json:"sandboxes"`
+	}
+	q := url.Values{}
+	if all {
+		q.Set("all", "1")
+	}
+	err := c.call(ctx, http.MethodGet, "/sandboxes", q, nil, &out)
+	return out.Sandboxes, err
+}
+
+// Get returns one sandbox by its ID or name. A name means the living sandbox
+// that has it, else the one that had it last.
+func (c *Client) Get(ctx context.Context, ref string) (sandbox.Sandbox, error) {
+	var out sandbox.Sandbox
+	err := c.call(ctx, http.MethodGet, of(ref), nil, nil, &out)
+	return out, err
+}
+
+// Kill ends a sandbox and returns its last record when nothing of it is left
+// on the host. A sandbox that is dead already is no error.
+func (c *Client) Kill(ctx context.Context, ref string) (sandbox.Sandbox, error) {
+	var out sandbox.Sandbox
+	err := c.call(ctx, http.MethodDelete, of(ref), nil, nil, &out)
+	return out, err
+}
+
+// Wait blocks until the sandbox is dead and returns its last record.
+func (c *Client) Wait(ctx context.Context, ref string) (sandbox.Sandbox, error) {
+	var out sandbox.Sandbox
+	err := c.call(ctx, http.MethodGet, of(ref)+"/wait", nil, nil, &out)
+	return out, err
+}
+
+// SetTimeout has the sandbox end d from now; 0 takes the timeout away.
+func (c *Client) SetTimeout(ctx context.Context, ref string, d time.Duration) (sandbox.Sandbox, error) {
+	var out sandbox.Sandbox
+	in := struct {
+		Timeout time.Duration `json:"timeout"`
+	}{d}
+	err := c.call(ctx, http.MethodPut, of(ref)+"/timeout", nil, in, &out)
+	return out, err
+}
+
+// Stats tells what a sandbox uses now.
+func (c *Client) Stats(ctx context.Context, ref string) (Stats, error) {
+	var out Stats
+	err := c.call(ctx, http.MethodGet, of(ref)+"/stats", nil, nil, &out)
+	return out, err
+}
+
+// Events returns what happened to a sandbox after the event numbered since,
+// in order. With follow the stream goes on until the sandbox is dead; without
+// it ends with the newest event.
+func (c *Client) Events(ctx context.Context, ref string, since int64, follow bool) (*Events, error) {
+	q := url.Values{"since": {strconv.FormatInt(since, 10)}}
+	if follow {
+		q.Set("follow", "1")
+	}
+	resp, err := c.send(ctx, request{method: http.MethodGet, path: of(ref) + "/events", query: q})
+	if err != nil {
+		return nil, err
+	}
+	s := bufio.NewScanner(resp.Body)
+	s.Buffer(nil, 1<<20)
+	return &Events{ctx: ctx, body: resp.Body, lines: s}, nil
+}
+
+// Events is a stream of events. It is for one goroutine.
+type Events struct {
+	ctx   context.Context
+	body  io.ReadCloser
+	lines *bufio.Scanner
+}
+
+// Next returns the next event, or io.EOF when the stream has ended.
+func (e *Events) Next() (sandbox.Event, error) {
+	var ev sandbox.Event
+	for e.lines.Scan() {
+		line := e.lines.Bytes()
+		if len(line) == 0 {
+			continue // sent to show that the stream is alive
+		}
+		if err := json.Unmarshal(line, &ev); err != nil {
+			return ev, sandbox.Errorf(sandbox.Internal, "an event is not JSON: %w", err)
+		}
+		return ev, nil
+	}
+	if err := e.lines.Err(); err != nil {
+		return ev, transportError(e.ctx, err)
+	}
+	return ev, io.EOF
+}
+
+// Close ends the stream.
+func (e *Events) Close() error { return e.body.Close() }
+
+// Info tells who serves the API. It is quick.
+func (c *Client) Info(ctx context.Context) (Info, error) {
+	var out Info
+	err := c.call(ctx, http.MethodGet, "/info", nil, nil, &out)
+	return out, err
+}
+
+// Probe is [Client.Info] with a report of every boundary, for which the host
+// is asked anew.
+func (c *Client) Probe(ctx context.Context) (Info, error) {
+	var out Info
+	err := c.call(ctx, http.MethodGet, "/info", url.Values{"probe": {"1"}}, nil, &out)
+	return out, err
+}
+
+// Templates lists what sandboxes can start from.
+func (c *Client) Templates(ctx context.Context) ([]sandbox.Template, error) {
+	var out struct {
+		Templates []sandbox.Template `json:"templates"`
+	}
+	err := c.call(ctx, http.MethodGet, "/templates", nil, nil, &out)
+	return out.Templates, err
+}
+
+// Stop ends the daemon. Without kill its sandboxes go on and the next daemon
+// adopts them; with it they are killed first.
+func (c *Client) Stop(ctx context.Context, kill bool) error {
+	q := url.Values{}
+	if kill {
+		q.Set("kill", "1")
+	}
+	return c.call(ctx, http.MethodPost, "/stop", q, nil, nil)
+}
+
+// FileSender is an optional interface of a transport that can pass open files
+// to the manager.
+type FileSender interface {
+	// SendFiles passes files and returns one handle for each. The caller keeps
+	// its files and may close them at once. A handle is taken by one create and
+	// lapses after a minute.
+	SendFiles(ctx context.Context, files []*os.File) ([]string, error)
+}
+
+// SendFiles passes open files or directories (O_PATH is enough) that are to
+// be mounted, and returns for each the handle that goes into
+// [sandbox.Mount].Handle. It is [sandbox.Unsupported] over a transport that
+// cannot carry descriptors.
+func (c *Client) SendFiles(ctx context.Context, files []*os.File) ([]string, error) {
+	s, ok := c.rt.(FileSender)
+	if !ok {
+		return nil, sandbox.Errorf(sandbox.Unsupported, "this transport cannot pass open files").
+			WithHint("use the unix socket of the daemon, or files and tar streams instead of mounts")
+	}
+	return s.SendFiles(ctx, files)
+}
+
+// of is the path of a sandbox. It escapes "." and "..", which would be taken
+// for steps in the path.
+func of(ref string) string { return "/sandboxes/" + segment(ref) }
+
+func segment(s string) string {
+	switch s {
+	case "", ".", "..":
+		return "%00" + s // no name is like this: the API says what is wrong with it
+	}
+	return url.PathEscape(s)
+}

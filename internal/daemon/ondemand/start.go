@@ -1,0 +1,159 @@
+package ondemand
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// starter is one caller's attempt to have a daemon. Of several at once the one
+// that holds the start lock starts it; all wait until it serves.
+type starter struct {
+	o     Options
+	lock  *os.File      // the start lock, when this caller is the one
+	ended chan struct{} // closed when the daemon that was started has ended
+}
+
+// startLock keeps two callers from starting a daemon each. It is not the
+// daemon's own lock, which lasts for the daemon's life.
+const startLock = "start.lock"
+
+// await connects as soon as a daemon serves, starting one when none lives.
+func (o Options) await(ctx context.Context, socket string) (net.Conn, error) {
+	if err := errors.Join(o.Dirs.MakeRuntime(), o.Dirs.MakeState()); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	s := &starter{o: o}
+	defer s.close()
+	t := time.NewTicker(3 * time.Millisecond)
+	defer t.Stop()
+	for {
+		conn, err := o.connect(ctx, socket)
+		if err == nil || !absent(err) {
+			return conn, err
+		}
+		if err := s.step(); err != nil {
+			return nil, err
+		}
+		select {
+		case <-t.C:
+		case <-s.ended:
+			return nil, s.failed()
+		case <-ctx.Done():
+			return nil, sandbox.Errorf(sandbox.Unavailable, "the daemon does not serve: %v", err).
+				WithHint("see %s, or run `belljar daemon run` to watch it", o.Dirs.DaemonLog())
+		}
+	}
+}
+
+// step starts the daemon when none lives and nobody else starts it. A daemon
+// that lives and does not serve is about to, or about to end.
+func (s *starter) step() error {
+	if s.lock != nil || held(s.o.Dirs.DaemonLock()) {
+		return nil
+	}
+	lock, err := os.OpenFile(filepath.Join(s.o.Dirs.Runtime, startLock), os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Internal, "the start lock cannot be opened: %w", err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		lock.Close()
+		return nil // somebody else starts it
+	}
+	s.lock = lock
+	if held(s.o.Dirs.DaemonLock()) {
+		return nil // it was started before we had the lock
+	}
+	return s.spawn()
+}
+
+// spawn runs `belljar daemon run` in a session of its own.
+func (s *starter) spawn() error {
+	program := s.o.Program
+	if program == "" {
+		p, err := os.Executable()
+		if err != nil {
+			return sandbox.Errorf(sandbox.Internal, "the belljar program cannot be found: %w", err)
+		}
+		program = p
+	}
+	log, err := os.OpenFile(s.o.Dirs.DaemonLog(), os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Internal, "the daemon's log cannot be opened: %w", err)
+	}
+	defer log.Close()
+	// Not bound to a context: the daemon outlives who started it.
+	cmd := exec.Command(program, "daemon", "run")
+	cmd.Dir = "/"
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Env = append(os.Environ(),
+		"BELLJAR_STATE_DIR="+s.o.Dirs.State, "BELLJAR_RUNTIME_DIR="+s.o.Dirs.Runtime)
+	if err := cmd.Start(); err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "the daemon cannot be started: %w", err).WithField("program", program)
+	}
+	s.ended = make(chan struct{})
+	go func() {
+		defer close(s.ended)
+		_ = cmd.Wait() // its log says how it ended
+	}()
+	return nil
+}
+
+func (s *starter) close() {
+	if s.lock != nil {
+		s.lock.Close()
+	}
+}
+
+// failed tells of a daemon that ended before it served.
+func (s *starter) failed() error {
+	e := sandbox.Errorf(sandbox.Unavailable, "the daemon ended before it served").
+		WithHint("see %s, or run `belljar daemon run` to watch it", s.o.Dirs.DaemonLog())
+	if line := lastLine(s.o.Dirs.DaemonLog()); line != "" {
+		e = e.WithField("daemon", line)
+	}
+	return e
+}
+
+// lastLine returns the last line of a file, cut to what an error can show.
+func lastLine(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if end, err := f.Seek(0, io.SeekEnd); err != nil || end > 1024 {
+		_, _ = f.Seek(-1024, io.SeekEnd)
+	} else {
+		_, _ = f.Seek(0, io.SeekStart)
+	}
+	b, _ := io.ReadAll(io.LimitReader(f, 1024))
+	b = bytes.TrimSpace(b)
+	return string(b[bytes.LastIndexByte(b, '\n')+1:])
+}
+
+// held reports whether somebody holds the lock at path. It takes the lock for
+// a moment when nobody does; the daemon therefore tries more than once.
+func held(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	return errors.Is(err, unix.EWOULDBLOCK)
+}
