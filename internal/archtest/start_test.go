@@ -104,7 +104,7 @@ func goTool(t *testing.T, args ...string) []byte {
 }
 
 func haveProgram(t *testing.T, name string) bool {
-	_, err := os.Stat(filepath.Join(tree(t).Root, "cmd", name))
+	_, err := os.Stat(filepath.Join(tree(t).Root, "cmd", name, "main.go"))
 	return err == nil
 }
 
