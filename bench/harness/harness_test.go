@@ -1,0 +1,169 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestMedian(t *testing.T) {
+	tests := []struct {
+		in   []float64
+		want float64
+	}{
+		{[]float64{3}, 3},
+		{[]float64{3, 1}, 2},
+		{[]float64{9, 1, 5}, 5},
+		{[]float64{4, 1, 3, 100}, 3.5},
+	}
+	for _, tt := range tests {
+		if got := Median(tt.in); got != tt.want {
+			t.Errorf("Median(%v): got %v, want %v", tt.in, got, tt.want)
+		}
+	}
+}
+
+func TestInTurn(t *testing.T) {
+	var order []string
+	side := func(name string, took time.Duration) Side {
+		return Side{name, func(context.Context) (time.Duration, error) {
+			order = append(order, name)
+			return took, nil
+		}}
+	}
+	times, err := InTurn(t.Context(), 4, side("a", 2), side("b", 8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(order, ""), "abbaabbaabba"; got != want {
+		t.Errorf("order: got %s, want %s", got, want)
+	}
+	if len(times[0]) != 4 || len(times[1]) != 4 {
+		t.Errorf("got %d and %d times, want 4 each: warm-up must not count", len(times[0]), len(times[1]))
+	}
+	if got := Ratio(times[0], times[1]); got != 0.25 {
+		t.Errorf("ratio: got %v, want 0.25", got)
+	}
+	failing := Timed("c", func(context.Context) error { return io.ErrUnexpectedEOF })
+	if _, err := InTurn(t.Context(), 1, failing); !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), "c") {
+		t.Errorf("got %v, want the side's error with its name", err)
+	}
+}
+
+func TestResults(t *testing.T) {
+	cases := []Case{
+		{Name: "good", Run: func(_ context.Context, r *Result) error { r.AtMost("x", 0.8, 1, "times"); return nil }},
+		{Name: "slow", Run: func(_ context.Context, r *Result) error { r.AtLeast("y", 0.2, 0.35, "times"); return nil }},
+		{Name: "broken", Run: func(context.Context, *Result) error { return io.EOF }},
+		{Name: "missing", Run: func(context.Context, *Result) error { return fmt.Errorf("%w: probe: no gVisor", ErrUnavailable) }},
+	}
+	results := Run(t.Context(), cases, io.Discard)
+	var kept []bool
+	for _, r := range results {
+		kept = append(kept, r.Kept())
+	}
+	if want := []bool{true, false, false, true}; !slices.Equal(kept, want) {
+		t.Errorf("kept: got %v, want %v", kept, want)
+	}
+	var table, asJSON bytes.Buffer
+	if err := WriteTable(&table, results); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"kept: at most 1", "BROKEN: at least 0.35", "EOF", "no gVisor"} {
+		if !strings.Contains(table.String(), want) {
+			t.Errorf("table lacks %q:\n%s", want, table.String())
+		}
+	}
+	if err := WriteJSON(&asJSON, results); err != nil {
+		t.Fatal(err)
+	}
+	var back []Result
+	if err := json.Unmarshal(asJSON.Bytes(), &back); err != nil || len(back) != 4 || back[1].Promises[0].Kept {
+		t.Errorf("JSON: got %+v, %v", back, err)
+	}
+}
+
+// TestHoldings plants one of each thing that can be left and takes it away.
+func TestHoldings(t *testing.T) {
+	programs, root := t.TempDir(), t.TempDir()
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Skip("probe: no sleep(1) on this host")
+	}
+	data, err := os.ReadFile(sleep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := filepath.Join(programs, "planted")
+	if err := os.WriteFile(ours, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w := Watched{Programs: programs, Roots: []string{root}}
+	before, err := w.Take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), ours, "600")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(root, "left")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	during, err := w.Take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := strings.Join(during.Since(before), "; ")
+	if !strings.Contains(left, "processes planted: 1") || !strings.Contains(left, "files in "+root) {
+		t.Errorf("got %q, want the planted process and file", left)
+	}
+	if rss := RSS(cmd.Process.Pid); rss <= 0 {
+		t.Errorf("RSS: got %d, want more than nothing", rss)
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+	os.Remove(file)
+	after, err := w.Take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range after.Since(before) {
+		if strings.HasPrefix(l, "processes planted") || strings.HasPrefix(l, "files in "+root) {
+			t.Errorf("got %q, want nothing left", l)
+		}
+	}
+}
+
+func TestTreeAndPSS(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "sleep 600 & wait")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Skip("probe: no shell on this host")
+	}
+	defer cmd.Wait()
+	defer syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	procs, err := Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree := Tree(procs, os.Getpid())
+	if !slices.ContainsFunc(tree, func(p Process) bool { return p.PID == cmd.Process.Pid }) {
+		t.Errorf("the tree of this process lacks its child %d", cmd.Process.Pid)
+	}
+	if pss, err := PSS(tree); err != nil || pss < 1<<20 {
+		t.Errorf("PSS: got %d, %v; want at least a megabyte", pss, err)
+	}
+}
