@@ -40,8 +40,9 @@
 // Output is numbered by byte from 0, per stream. A reader says where to begin.
 // With a reader attached the program is held back when it is ahead of the last
 // Ack by the size of the buffer; with none the oldest bytes go, and the next
-// reader gets a gap frame with their count. So nothing is lost silently, and
-// with Start.Await nothing is lost to a reader that comes back in time.
+// reader gets a gap frame with their count. So nothing is lost silently. Before
+// the first reader, and after the last has gone, the program is held back for
+// [ReaderGrace] all the same: a reader that comes in time loses nothing.
 package wire
 
 import (
@@ -55,6 +56,10 @@ import (
 
 // Protocol is the version of this language; host and guest must agree.
 const Protocol = 1
+
+// ReaderGrace is how long a program is held back for a reader that has yet to
+// come, or to come back.
+const ReaderGrace = 30 * time.Second
 
 // Header names.
 const (
@@ -112,11 +117,6 @@ type Start struct {
 	// KeepTree leaves descendants alive when the process itself has exited;
 	// otherwise they are killed with it.
 	KeepTree bool `json:"keep_tree,omitempty"`
-	// Await is how long the program is held back, as with a reader attached,
-	// before its first reader has come and after its last one has gone. So one
-	// that attaches soon after the start, or again after its connection broke,
-	// loses nothing. 0: not at all.
-	Await time.Duration `json:"await,omitempty"`
 }
 
 // PTYSize is the window of a terminal.
