@@ -23,16 +23,9 @@ type Guest struct {
 // DialGuest starts HTTP/2 as a client on conn, the guest's end of an up
 // channel, which it owns from then on.
 func DialGuest(conn net.Conn) (*Guest, error) {
-	b := newConn(conn)
-	t, err := transport(guestLimits())
+	b, cc, err := dial(conn, guestLimits())
 	if err != nil {
-		conn.Close()
 		return nil, err
-	}
-	cc, err := t.NewClientConn(b)
-	if err != nil {
-		b.Close()
-		return nil, sandbox.Errorf(sandbox.Unavailable, "the up channel broke as it was opened: %w", err)
 	}
 	return &Guest{conn: b, cc: cc}, nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
-// maxUnread bounds header tables of the compressor, per direction.
+// headerTable bounds the tables of header compression, per direction.
 const headerTable = 4 << 10
 
 // Host is the host's end of a down channel: a client of HTTP/2 over one
@@ -33,7 +33,7 @@ func DialHost(conn net.Conn, l Limits) (*Host, error) {
 	b := newWatchedConn(conn, GuestServes, l)
 	t, err := transport(l)
 	if err != nil {
-		conn.Close()
+		b.Close()
 		return nil, err
 	}
 	cc, err := t.NewClientConn(b)

@@ -1,0 +1,233 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/belljar-sh/belljar/internal/channel"
+	"github.com/belljar-sh/belljar/internal/driver"
+	"github.com/belljar-sh/belljar/internal/keeper/wire"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// closeGrace is how long a guest that has closed its channel may take to end.
+const closeGrace = 2 * time.Second
+
+// box is one sandbox of a keeper.
+type box struct {
+	k      *keeper
+	id     sandbox.ID
+	dir    string
+	driver driver.Driver
+	handle driver.Handle
+
+	cancel  context.CancelFunc // of the create
+	created chan struct{}      // closed when the create is over, either way
+	ended   chan struct{}      // closed when no guest code runs any more
+	traffic channel.Traffic
+	refused atomic.Int64 // connections that the guest asked for
+
+	owners    sync.WaitGroup // goroutines of this box
+	removing  sync.Once
+	removed   chan struct{}
+	removeErr error
+
+	mu     sync.Mutex
+	inst   driver.Instance
+	down   *channel.Host
+	status wire.Status
+}
+
+func (b *box) snapshot() wire.Status {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.status
+}
+
+// live returns what a request to the guest needs.
+func (b *box) live() (*channel.Host, uint64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.down == nil || !b.status.Running {
+		return nil, 0, sandbox.Errorf(sandbox.Conflict, "the sandbox is not running").WithField("id", string(b.id))
+	}
+	return b.down, b.status.Generation, nil
+}
+
+func (b *box) stats(ctx context.Context) (sandbox.Stats, error) {
+	b.mu.Lock()
+	inst := b.inst
+	b.mu.Unlock()
+	if inst == nil {
+		return sandbox.Stats{}, sandbox.Errorf(sandbox.Conflict, "the sandbox has not started").WithField("id", string(b.id))
+	}
+	s, err := inst.Stats(ctx)
+	if err != nil {
+		return sandbox.Stats{}, err
+	}
+	s.ReadBytes, s.WrittenBytes = b.traffic.Read.Load(), b.traffic.Written.Load()
+	return s, nil
+}
+
+// adopt takes over a created instance: from here on its channels are served
+// and its end is waited for.
+func (b *box) adopt(inst driver.Instance) error {
+	ch := inst.Channels()
+	limits := channel.DefaultLimits()
+	limits.Traffic = &b.traffic
+	down, err := channel.DialHost(ch.Down, limits)
+	if err != nil {
+		ch.Up.Close()
+		return err
+	}
+	b.mu.Lock()
+	b.inst, b.down = inst, down
+	b.mu.Unlock()
+
+	b.owners.Go(func() {
+		b.fault(channel.ServeHost(b.k.life, ch.Up, limits, b.denyAll()))
+	})
+	b.owners.Go(func() { b.watchDown(down) })
+	b.owners.Go(func() { b.awaitExit(inst) })
+	return nil
+}
+
+// awaitExit records how the instance ended.
+func (b *box) awaitExit(inst driver.Instance) {
+	exit, err := inst.Wait(b.k.life)
+	if err != nil {
+		exit = sandbox.Exit{Code: -1, Reason: sandbox.AsError(err).Message}
+	}
+	if exit.At.IsZero() {
+		exit.At = time.Now()
+	}
+	b.mu.Lock()
+	b.status.Running, b.status.Exit = false, &exit
+	down := b.down
+	b.mu.Unlock()
+	close(b.ended)
+	// What the guest said last is still in the stream; then it ends.
+	select {
+	case <-down.Done():
+	case <-time.After(closeGrace):
+		down.Close()
+	}
+}
+
+// watchDown ends the sandbox when its down channel has ended under it.
+func (b *box) watchDown(down *channel.Host) {
+	select {
+	case <-down.Done():
+	case <-b.ended:
+		return
+	}
+	if err := down.Fault(); err != nil {
+		b.fault(err)
+		return
+	}
+	select {
+	case <-b.ended:
+	case <-time.After(closeGrace):
+		b.fault(fmt.Errorf("channel-closed: the guest closed the channel and did not end"))
+	}
+}
+
+// fault kills the sandbox for what its guest did; nil is no fault.
+func (b *box) fault(err error) {
+	if err == nil {
+		return
+	}
+	b.mu.Lock()
+	if b.status.Fault == "" && b.status.Exit == nil {
+		b.status.Fault = err.Error()
+	}
+	inst := b.inst
+	b.mu.Unlock()
+	ctx, cancel := context.WithTimeout(b.k.life, b.k.opts.ReapTimeout)
+	defer cancel()
+	inst.Kill(ctx) // what it cannot kill, remove reports
+}
+
+// remove kills the sandbox, gives everything back and forgets it. It may be
+// called by many; all wait for the same end. A failed removal may be tried
+// again: the box stays.
+func (b *box) remove(ctx context.Context) error {
+	b.cancel()
+	<-b.created
+	b.removing.Do(func() {
+		b.removeErr = b.release(ctx)
+		b.forget(b.removeErr)
+		close(b.removed)
+	})
+	<-b.removed
+	return b.removeErr
+}
+
+// forget takes the box off the keeper's list. After a failure it leaves a
+// fresh box in its place, whose removal can be tried again.
+func (b *box) forget(failed error) {
+	k := b.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.boxes[b.id] != b {
+		return
+	}
+	delete(k.boxes, b.id)
+	if failed != nil {
+		k.boxes[b.id] = b.again()
+	}
+	k.change()
+}
+
+func (b *box) again() *box {
+	c := &box{
+		k: b.k, id: b.id, dir: b.dir, driver: b.driver, handle: b.handle,
+		cancel: b.cancel, created: b.created, ended: b.ended,
+		removed: make(chan struct{}), status: b.snapshot(),
+	}
+	return c
+}
+
+// release gives everything back. Each step is tried even when the one before
+// it failed, and Reap has the last word: it returns nil only when it has seen
+// that nothing is left.
+func (b *box) release(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, b.k.opts.ReapTimeout)
+	defer cancel()
+	b.mu.Lock()
+	inst, down := b.inst, b.down
+	b.mu.Unlock()
+	var derr error
+	if inst != nil {
+		derr = inst.Destroy(ctx)
+	}
+	if down != nil {
+		down.Close()
+		inst.Channels().Up.Close()
+	}
+	b.k.crash(BeforeReap)
+	if b.handle.Boundary != "" {
+		if err := b.driver.Reap(ctx, b.handle); err != nil {
+			return errors.Join(sandbox.AsError(err), derr)
+		}
+	}
+	b.k.crash(AfterReap)
+	b.owners.Wait()
+	return removeTree(b.dir)
+}
+
+func (b *box) makeDirs() error {
+	if err := os.Mkdir(b.dir, 0o700); err != nil {
+		return sandbox.Errorf(sandbox.Internal, "cannot make a directory: %w", err).WithField("dir", b.dir)
+	}
+	if err := os.Mkdir(filepath.Join(b.dir, driverDir), 0o700); err != nil {
+		return sandbox.Errorf(sandbox.Internal, "cannot make a directory: %w", err).WithField("dir", b.dir)
+	}
+	return nil
+}
