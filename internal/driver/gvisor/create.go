@@ -1,0 +1,362 @@
+package gvisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belljar-sh/belljar/internal/driver"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// creation is the state of one Create. What it acquires is given back in
+// reverse order unless the creation succeeds.
+type creation struct {
+	d    *Driver
+	req  *driver.CreateRequest
+	undo []func()
+
+	ids    idPlan
+	cg     *group
+	limits []sandbox.LimitStatus
+	trees  *trees
+	log    *tail
+	logW   *os.File
+	ctl    *control
+	conns  driver.Channels
+	sentry *role
+	gofer  *role
+	booted *os.File // one byte comes when the sentry is up, none when it is gone
+
+	sentryStarted, goferStarted bool
+}
+
+func (c *creation) onUndo(f func()) { c.undo = append(c.undo, f) }
+
+// step runs f and reports how long it took.
+func (c *creation) step(name string, f func() error) error {
+	start := time.Now()
+	err := f()
+	if c.req.Trace != nil {
+		c.req.Trace("gvisor.new."+name, start, time.Since(start))
+	}
+	return err
+}
+
+func (d *Driver) create(ctx context.Context, req *driver.CreateRequest) (_ *Instance, err error) {
+	c := &creation{d: d, req: req}
+	defer func() {
+		if err != nil {
+			for n := len(c.undo) - 1; n >= 0; n-- {
+				c.undo[n]()
+			}
+		}
+	}()
+	i := newInstance(c)
+	steps := []struct {
+		name string
+		run  func() error
+	}{
+		{"ids", func() error { return c.reserveIDs(i) }},
+		{"cgroup", func() error { return c.limit(context.WithoutCancel(ctx)) }},
+		{"files", c.prepare},
+		{"sentry", c.startSentry},
+		{"gofer", c.startGofer},
+		{"boot", func() error { return c.awaitBoot(ctx) }},
+	}
+	for _, s := range steps {
+		if err := ctx.Err(); err != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err := c.step(s.name, s.run); err != nil {
+			return nil, err
+		}
+	}
+	i.adopt(c)
+	return i, nil
+}
+
+func (c *creation) reserveIDs(i *Instance) error {
+	var slot uint32
+	if c.d.ids.ownRanges() {
+		l, err := lockSlot(c.req.ID)
+		if err != nil {
+			return err
+		}
+		c.onUndo(l.release)
+		i.slot, slot = l, l.slot
+	}
+	c.ids = c.d.ids.plan(slot)
+	return nil
+}
+
+func (c *creation) limit(ctx context.Context) error {
+	g, why := c.d.cgroups.make(c.req.ID)
+	c.cg = g
+	c.onUndo(func() {
+		ctx, cancel := context.WithTimeout(ctx, removeTimeout)
+		defer cancel()
+		_ = g.remove(ctx)
+	})
+	limits, err := applyLimits(g, c.req, why)
+	c.limits = limits
+	return err
+}
+
+// prepare makes everything that the two processes are given.
+func (c *creation) prepare() (err error) {
+	if c.trees, err = openTrees(&c.req.Root); err != nil {
+		return err
+	}
+	c.onUndo(c.trees.close)
+	if c.log, c.logW, err = newTail(); err != nil {
+		return err
+	}
+	c.onUndo(func() { c.logW.Close() })
+	return nil
+}
+
+// startSentry starts gVisor's boot role.
+func (c *creation) startSentry() (err error) {
+	r := newRole(c.d.engine, argv0Sentry, baseFlags(c.req.Root.Setuid, c.d.opts.DebugDir)...)
+	defer r.closeGiven()
+	c.sentry = r
+	r.cmd.Stderr = c.logW
+	r.arg("boot", "--bundle="+c.req.Dir, "--apply-caps=true", "--setup-root=true", "--attached=true",
+		"--cpu-num="+strconv.Itoa(cpusSeen(c.req.Limits.CPUs)),
+		"--cpu-period="+strconv.Itoa(cpuPeriod),
+		"--cpu-quota="+strconv.FormatInt(int64(c.req.Limits.CPUs*cpuPeriod), 10),
+		"--total-memory="+strconv.FormatInt(c.req.Limits.MemoryBytes, 10),
+		"--total-host-memory="+strconv.FormatInt(c.req.Limits.MemoryBytes, 10),
+		"--product-name=belljar")
+	for _, give := range []func(*role) error{
+		c.giveSpec, c.giveRoot, c.giveControl, c.giveSync, c.giveGuest, c.giveStdio, c.giveChannels,
+	} {
+		if err := give(r); err != nil {
+			return err
+		}
+	}
+	r.arg(string(c.req.ID))
+	r.confine(c.ids, syscall.CLONE_NEWNS|syscall.CLONE_NEWIPC|syscall.CLONE_NEWUTS|syscall.CLONE_NEWPID|syscall.CLONE_NEWNET)
+	if err := c.d.spawn.start(r.cmd, c.cg); err != nil {
+		return startError(c.d, "sentry", err)
+	}
+	c.onUndo(func() { c.reap(r) })
+	return nil
+}
+
+// reap ends a process of ours that no instance has taken over.
+func (c *creation) reap(r *role) {
+	_ = r.cmd.Process.Kill()
+	_, _ = r.cmd.Process.Wait()
+}
+
+func startError(d *Driver, what string, err error) error {
+	if errors.Is(err, unix.EACCES) {
+		return sandbox.Errorf(sandbox.Unsupported, "the engine may not be run by every user of this host: %w", err).
+			WithField("engine", d.opts.Engine).WithHint("chmod 755 it")
+	}
+	return fmt.Errorf("start %s: %w", what, err)
+}
+
+func (c *creation) giveSpec(r *role) error {
+	f, err := writeSpec(c.req.Dir, "config.json", sentrySpec(c.req))
+	if err == nil {
+		r.give("spec-fd", f)
+	}
+	return err
+}
+
+// giveRoot connects the sentry to the gofer, which serves the lower layer, and
+// hands it the file for the upper one.
+func (c *creation) giveRoot(r *role) error {
+	sentryEnd, goferEnd, err := socketpair()
+	if err != nil {
+		return err
+	}
+	r.give("io-fds", sentryEnd)
+	g := newRole(c.d.engine, argv0Gofer, baseFlags(c.req.Root.Setuid, c.d.opts.DebugDir)...)
+	g.arg("gofer", "--bundle="+c.req.Dir)
+	g.give("io-fds", goferEnd)
+	c.gofer = g
+	c.onUndo(g.closeGiven)
+
+	size := strconv.FormatInt(c.req.Limits.DiskBytes, 10)
+	store, err := openStore(c.d.opts.StoreDir, c.req.Dir, "/var/tmp")
+	if err != nil {
+		r.arg("--gofer-mount-confs=lisafs:memory:size=" + size)
+		return nil
+	}
+	r.arg("--gofer-mount-confs=lisafs:anon:size=" + size)
+	r.give("gofer-filestore-fds", store)
+	return nil
+}
+
+func (c *creation) giveControl(r *role) error {
+	l, ctl, err := newControl(c.req.Dir)
+	if err != nil {
+		return err
+	}
+	c.ctl = ctl
+	c.onUndo(func() { ctl.close() })
+	r.give("controller-fd", l)
+	return nil
+}
+
+func (c *creation) giveSync(r *role) error {
+	pr, pw, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	c.booted = pr
+	c.onUndo(func() { pr.Close() })
+	r.give("start-sync-fd", pw)
+	return nil
+}
+
+func (c *creation) giveGuest(r *role) error {
+	f, err := os.Open(c.req.Guest)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "the guest program cannot be opened: %w", err).WithField("guest", c.req.Guest)
+	}
+	r.give("exec-fd", f)
+	return nil
+}
+
+// giveStdio gives the guest's first process nothing to read, and our log to
+// write to.
+func (c *creation) giveStdio(r *role) error {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	r.give("stdio-fds", null)
+	for range 2 {
+		r.arg("--stdio-fds=" + strconv.Itoa(r.lend(c.logW)))
+	}
+	return nil
+}
+
+// giveChannels makes the two channels: descriptors 3 and 4 of the guest.
+func (c *creation) giveChannels(r *role) error {
+	for guestFD, into := range map[int]*net.Conn{3: &c.conns.Down, 4: &c.conns.Up} {
+		host, guest, err := socketpair()
+		if err != nil {
+			return err
+		}
+		conn, err := net.FileConn(host)
+		host.Close()
+		if err != nil {
+			guest.Close()
+			return err
+		}
+		*into = conn
+		c.onUndo(func() { conn.Close() })
+		r.arg(fmt.Sprintf("--pass-fd=%d:%d", r.lend(guest), guestFD))
+		r.given = append(r.given, guest)
+	}
+	return nil
+}
+
+// startGofer starts gVisor's gofer role beside the sentry.
+func (c *creation) startGofer() error {
+	r := c.gofer
+	defer r.closeGiven()
+	defer c.trees.close()
+	if err := c.mapOwners(); err != nil {
+		return err
+	}
+	spec, err := writeSpec(c.req.Dir, "gofer.json", goferSpec())
+	if err != nil {
+		return err
+	}
+	r.give("spec-fd", spec)
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	r.give("mounts-fd", null) // the sentry needs no resolved mounts: it has them
+	ours, theirs, err := socketpair()
+	if err != nil {
+		return err
+	}
+	ours.Close() // nothing is ever opened on the gofer's behalf
+	r.give("rpc-fd", theirs)
+	r.arg("--gofer-mount-confs=none:memory,lisafs:none", string(c.req.ID))
+
+	plan := GoferPlan{Root: r.lend(c.trees.root)}
+	for n, b := range c.req.Root.Binds {
+		plan.Binds = append(plan.Binds, GoferBind{FD: r.lend(c.trees.binds[n]), Target: b.Target})
+	}
+	env, err := json.Marshal(plan)
+	if err != nil {
+		return err
+	}
+	r.cmd.Env = append(r.cmd.Env, GoferPlanEnv+"="+string(env))
+	r.cmd.Stderr = c.logW
+	r.confine(c.ids, syscall.CLONE_NEWNS|syscall.CLONE_NEWIPC|syscall.CLONE_NEWUTS|syscall.CLONE_NEWPID|syscall.CLONE_NEWNET)
+	if err := c.d.spawn.start(r.cmd, c.cg); err != nil {
+		return startError(c.d, "gofer", err)
+	}
+	c.onUndo(func() { c.reap(r) })
+	return nil
+}
+
+// mapOwners makes the owners in a shifted template be those of the sandbox.
+func (c *creation) mapOwners() error {
+	if !c.req.Root.Shifted || !c.ids.OwnRange {
+		return nil
+	}
+	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", c.sentry.cmd.Process.Pid))
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return idmap(c.trees.root, ns)
+}
+
+// awaitBoot waits until the sentry's kernel is up.
+func (c *creation) awaitBoot(ctx context.Context) error {
+	defer c.booted.Close()
+	defer c.logW.Close()
+	stop := context.AfterFunc(ctx, func() { c.booted.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := io.ReadFull(c.booted, make([]byte, 1)); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return c.bootError()
+	}
+	return c.ctl.call(ctx, methodSetNetwork, loopbackOnly())
+}
+
+// bootError explains a sentry that ended before it was up.
+func (c *creation) bootError() error {
+	_ = c.gofer.cmd.Process.Kill()
+	_ = c.sentry.cmd.Process.Kill()
+	state, _ := c.sentry.cmd.Process.Wait()
+	c.logW.Close()
+	if c.cg.oomKills() > 0 {
+		return sandbox.Errorf(sandbox.ResourceExhausted, "the memory limit is too small to boot a sandbox").
+			WithField("memory", strconv.FormatInt(c.req.Limits.MemoryBytes, 10)).WithHint("ask for more memory")
+	}
+	return sandbox.Errorf(sandbox.Internal, "gVisor did not boot (%v): %s", state, c.log.text())
+}
+
+// socketpair returns two connected stream sockets.
+func socketpair() (a, b *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(fds[0]), "host end"), os.NewFile(uintptr(fds[1]), "guest end"), nil
+}

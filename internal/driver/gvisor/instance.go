@@ -1,0 +1,168 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/belljar-sh/belljar/internal/driver"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// removeTimeout bounds the wait for processes of a sandbox to be gone.
+const removeTimeout = 10 * time.Second
+
+// Instance is one sandbox. Its methods are safe for concurrent use.
+type Instance struct {
+	id     sandbox.ID
+	trace  func(string, time.Time, time.Duration)
+	slot   *slotLock
+	cg     *group
+	limits []sandbox.LimitStatus
+	cpus   int
+	memory int64
+	conns  driver.Channels
+	ctl    *control
+	log    *tail
+
+	sentry, gofer *exec.Cmd
+	killed        atomic.Bool
+
+	done chan struct{} // closed when both processes are gone
+	exit sandbox.Exit  // valid then
+
+	destroy sync.Mutex
+	gone    bool
+}
+
+var _ driver.Instance = (*Instance)(nil)
+
+func newInstance(c *creation) *Instance {
+	return &Instance{id: c.req.ID, trace: c.req.Trace, done: make(chan struct{})}
+}
+
+// adopt takes over what a creation has acquired.
+func (i *Instance) adopt(c *creation) {
+	i.cg, i.limits, i.conns, i.ctl, i.log = c.cg, c.limits, c.conns, c.ctl, c.log
+	i.cpus, i.memory = cpusSeen(c.req.Limits.CPUs), c.req.Limits.MemoryBytes
+	i.sentry, i.gofer = c.sentry.cmd, c.gofer.cmd
+	go i.watch()
+}
+
+// watch waits for the two processes. It ends with them.
+func (i *Instance) watch() {
+	state, err := i.sentry.Process.Wait()
+	_ = i.gofer.Process.Kill()
+	_, _ = i.gofer.Process.Wait()
+	i.exit = i.explain(state, err)
+	close(i.done)
+}
+
+func (i *Instance) explain(state *os.ProcessState, err error) sandbox.Exit {
+	e := sandbox.Exit{Code: -1, At: time.Now()}
+	if err != nil {
+		e.Reason = err.Error()
+		return e
+	}
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		e.Signal = int(ws.Signal())
+	} else {
+		e.Code = state.ExitCode()
+	}
+	switch {
+	case i.killed.Load():
+		e.Reason = "killed"
+	case i.cg.oomKills() > 0:
+		e.OOM, e.Code, e.Signal = true, -1, int(syscall.SIGKILL)
+		e.Reason = "the memory limit was reached"
+	case e.Signal != 0:
+		e.Reason = "the sandbox's kernel was ended from outside"
+	case e.Code != 0:
+		e.Reason = "the sandbox ended by itself: " + clip(i.log.text(), 1<<10)
+	}
+	return e
+}
+
+// Start runs the guest's first process.
+func (i *Instance) Start(ctx context.Context) error {
+	start := time.Now()
+	err := i.ctl.call(ctx, methodStartRoot, string(i.id))
+	if i.trace != nil {
+		i.trace("gvisor.start", start, time.Since(start))
+	}
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return sandbox.Errorf(sandbox.Internal, "the guest could not be started: %v: %s", err, i.log.text()).WithCause(err)
+}
+
+// Channels returns the two channels.
+func (i *Instance) Channels() driver.Channels { return i.conns }
+
+// Limits tells which limits are in force.
+func (i *Instance) Limits() []sandbox.LimitStatus {
+	return append([]sandbox.LimitStatus(nil), i.limits...)
+}
+
+// CPUsSeen is the number of processors inside.
+func (i *Instance) CPUsSeen() int { return i.cpus }
+
+// Kill ends the sandbox and returns when no process of it is left.
+func (i *Instance) Kill(ctx context.Context) error {
+	select {
+	case <-i.done:
+		return nil
+	default:
+	}
+	i.killed.Store(true)
+	if err := i.sentry.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill sentry: %w", err)
+	}
+	select {
+	case <-i.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Wait blocks until the sandbox has ended.
+func (i *Instance) Wait(ctx context.Context) (sandbox.Exit, error) {
+	select {
+	case <-i.done:
+		return i.exit, nil
+	case <-ctx.Done():
+		return sandbox.Exit{}, context.Cause(ctx)
+	}
+}
+
+// Destroy kills the sandbox and gives everything back. It may be called again
+// after it has failed.
+func (i *Instance) Destroy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
+	if err := i.Kill(ctx); err != nil {
+		return err
+	}
+	i.destroy.Lock()
+	defer i.destroy.Unlock()
+	if i.gone {
+		return nil
+	}
+	if err := i.cg.remove(ctx); err != nil {
+		return err
+	}
+	i.ctl.close()
+	i.slot.release()
+	i.gone = true
+	return nil
+}

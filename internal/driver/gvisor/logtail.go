@@ -1,0 +1,54 @@
+package gvisor
+
+import (
+	"os"
+	"sync"
+)
+
+// tailBytes is how much of what the roles say is kept, for error messages.
+const tailBytes = 16 << 10
+
+// tail keeps the last bytes written to a pipe. Its far end may be in the hands
+// of a guest.
+type tail struct {
+	mu   sync.Mutex
+	buf  []byte
+	done chan struct{}
+}
+
+// newTail returns a tail and the writing end of its pipe.
+func newTail() (*tail, *os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	t := &tail{done: make(chan struct{})}
+	go t.read(r)
+	return t, w, nil
+}
+
+// read ends when the last writer is gone.
+func (t *tail) read(r *os.File) {
+	defer close(t.done)
+	defer r.Close()
+	b := make([]byte, 4<<10)
+	for {
+		n, err := r.Read(b)
+		t.mu.Lock()
+		t.buf = append(t.buf, b[:n]...)
+		if over := len(t.buf) - tailBytes; over > 0 {
+			t.buf = append(t.buf[:0], t.buf[over:]...)
+		}
+		t.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// text returns what is kept, for people; it is untrusted.
+func (t *tail) text() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return clip(string(t.buf), tailBytes)
+}

@@ -1,0 +1,68 @@
+package roles
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/runsc/cli"
+	"gvisor.dev/gvisor/runsc/cmd"
+	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
+	"gvisor.dev/gvisor/runsc/cmd/util"
+)
+
+// engineFD is the program's own descriptor, inherited by a role because it was
+// run through it (see package gvisor).
+const engineFD = 3
+
+// Run plays the role that args (as os.Args) name and reports whether they name
+// one. For the sentry and the gofer it does not return unless something is
+// wrong before gVisor's code runs: that code ends the process.
+func Run(args []string) (bool, error) {
+	switch args[0] {
+	case "runsc-sandbox":
+		if err := unix.Close(engineFD); err != nil {
+			return true, fmt.Errorf("close the engine's descriptor: %w", err)
+		}
+		play(new(sentrycmd.Boot))
+	case "runsc-gofer":
+		if err := unix.Close(engineFD); err != nil {
+			return true, fmt.Errorf("close the engine's descriptor: %w", err)
+		}
+		if err := stageTrees(os.Getenv); err != nil {
+			return true, err
+		}
+		play(new(cmd.Gofer))
+	case "/proc/self/exe":
+		if len(args) < 2 || args[1] != "umount" {
+			return false, nil
+		}
+		return true, umount(args[2:])
+	default:
+		return false, nil
+	}
+	return true, errors.New("the role ended without ending its process")
+}
+
+// play runs one of gVisor's commands, which ends the process.
+func play(c util.SubCommand) {
+	cli.Run(nil, map[util.SubCommand]string{c: ""}, nil)
+}
+
+// umount unmounts a directory when a byte has come over a pipe. The sentry
+// starts this helper before it gives up the right to do it itself.
+func umount(args []string) error {
+	var fd int
+	if len(args) != 2 {
+		return fmt.Errorf("umount: %d arguments", len(args))
+	}
+	if _, err := fmt.Sscanf(args[0], "--sync-fd=%d", &fd); err != nil {
+		return fmt.Errorf("umount: %q: %w", args[0], err)
+	}
+	f := os.NewFile(uintptr(fd), "sync")
+	if n, err := f.Read(make([]byte, 1)); n != 1 {
+		return fmt.Errorf("umount: wait: %w", err)
+	}
+	return unix.Unmount(args[1], unix.MNT_DETACH)
+}
