@@ -1,8 +1,11 @@
 // Command belljar-engine is the part of Belljar that parents sandboxes: keeper,
 // reaper and probe, and gVisor's own roles, which are chosen by argv[0].
+//
+// It must be static: its roles run where no shared library can be found.
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 
@@ -12,7 +15,9 @@ import (
 func main() {
 	played, err := roles.Run(os.Args)
 	if !played {
-		err = run(os.Args[1:])
+		if err = static(); err == nil {
+			err = run(context.Background(), os.Args[1:], os.Stdout)
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "belljar-engine:", err)
