@@ -1,0 +1,227 @@
+package manager
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	guest "github.com/belljar-sh/belljar/internal/guest/wire"
+	"github.com/belljar-sh/belljar/internal/manager/outlog"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// maxCaptured bounds the captured processes of one sandbox.
+const maxCaptured = 256
+
+// capture keeps the output of one process for logs.
+type capture struct {
+	id   string
+	log  *outlog.Log
+	done chan struct{} // closed when nothing more is written
+}
+
+func errNoCapture() error {
+	return sandbox.Errorf(sandbox.Unsupported, "output is not kept here").WithField("capture", "true").
+		WithHint("attach to the process, or use the daemon")
+}
+
+func (m *Manager) logDir(id sandbox.ID, process string) string {
+	return filepath.Join(m.o.LogDir, string(id), process)
+}
+
+// startCapture journals that a process is captured and begins.
+func (m *Manager) startCapture(e *entry, p guest.Process) error {
+	err := m.update(e, func(r *Record) ([]sandbox.Event, error) {
+		switch {
+		case slices.Contains(r.Captured, p.ID):
+		case len(r.Captured) >= maxCaptured:
+			return nil, sandbox.Errorf(sandbox.ResourceExhausted, "the output of %d processes of this sandbox is kept already", maxCaptured)
+		default:
+			r.Captured = append(slices.Clone(r.Captured), p.ID)
+		}
+		return nil, nil
+	})
+	if err != nil {
+		return err
+	}
+	m.capture(e, p)
+	return nil
+}
+
+// recapture goes on with a capture of an earlier manager.
+func (m *Manager) recapture(e *entry, id string) { m.capture(e, guest.Process{ID: id}) }
+
+// capture has the output of a process written to its log until it ends.
+func (m *Manager) capture(e *entry, p guest.Process) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.captures[p.ID] != nil {
+		return
+	}
+	log, err := outlog.Open(m.logDir(e.id, p.ID))
+	if err != nil {
+		m.log.Error("output cannot be kept", "sandbox", e.id, "process", p.ID, "err", err)
+		return
+	}
+	c := &capture{id: p.ID, log: log, done: make(chan struct{})}
+	e.captures[p.ID] = c
+	if !m.enter() {
+		close(c.done)
+		log.Close()
+		return
+	}
+	go func() {
+		defer m.wg.Done()
+		defer close(c.done)
+		defer log.Close()
+		m.runCapture(e, c)
+	}()
+}
+
+// runCapture reads until the process or the sandbox has ended, or the manager
+// ends.
+func (m *Manager) runCapture(e *entry, c *capture) {
+	for pause := firstLook; ; pause = min(2*pause, longLook) {
+		_, _, ended := c.log.Next()
+		if ended {
+			return
+		}
+		err := m.captureOnce(e, c)
+		if err == nil {
+			return
+		}
+		if sandbox.KindOf(err) == sandbox.NotFound { // killed and forgotten
+			c.end(m, sandbox.Exit{Code: -1, Signal: 9, Reason: "killed", At: time.Now()})
+			return
+		}
+		if !pauseFor(e.ctx, pause) {
+			if sb := e.snapshot(); sb.State == sandbox.Dead {
+				c.end(m, sandbox.Exit{
+					Code: -1, Signal: 9, At: sb.EndedAt, OOM: sb.EndReason == sandbox.EndOOM,
+					TimedOut: sb.EndReason == sandbox.EndTimeout, Reason: "the sandbox ended: " + sb.EndReason,
+				})
+			}
+			return
+		}
+	}
+}
+
+func (c *capture) end(m *Manager, x sandbox.Exit) {
+	if err := c.log.End(x); err != nil {
+		m.log.Error("the end of a log cannot be written", "process", c.id, "err", err)
+	}
+}
+
+// captureOnce reads one connection to the exit.
+func (m *Manager) captureOnce(e *entry, c *capture) error {
+	g, err := m.guest(e)
+	if err != nil {
+		return err
+	}
+	stdout, stderr, _ := c.log.Next()
+	body, err := m.output(e.ctx, g, c.id, stdout, stderr)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	r := bufio.NewReaderSize(body, 128<<10)
+	buf := make([]byte, guest.MaxPayload)
+	var acked guest.Ack
+	for {
+		f, err := guest.ReadFrame(r)
+		if err != nil {
+			return err
+		}
+		b := buf[:f.Len]
+		if _, err := io.ReadFull(r, b); err != nil {
+			return err
+		}
+		ended, err := c.take(f, b)
+		if err != nil || ended {
+			return err
+		}
+		if r.Buffered() >= guest.HeaderLen {
+			continue
+		}
+		var now guest.Ack
+		if now.Stdout, now.Stderr, _ = c.log.Next(); now != acked {
+			acked = now
+			if err := m.Ack(e.ctx, string(e.id), c.id, now); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// take writes one frame.
+func (c *capture) take(f guest.Frame, b []byte) (ended bool, err error) {
+	switch f.Type {
+	case guest.FrameData:
+		err = c.log.Write(f.Stream, int64(f.Offset), b)
+	case guest.FrameGap:
+		// The next data shows it; nothing may come, so it is written down now.
+		err = c.log.Skip(f.Stream, int64(f.Offset)+int64(binary.BigEndian.Uint64(b)))
+	case guest.FrameExit:
+		var x sandbox.Exit
+		if err := json.Unmarshal(b, &x); err != nil {
+			return false, err
+		}
+		return true, c.log.End(x)
+	}
+	if err != nil {
+		err = sandbox.Errorf(sandbox.ResourceExhausted, "the log cannot be written: %w", err)
+	}
+	return false, err
+}
+
+// Logs writes what was kept of a process, or of all in the order of their
+// start, to w as frames. With follow it goes on while a process runs.
+func (m *Manager) Logs(ctx context.Context, ref, process string, follow bool, w io.Writer, flush func() error) error {
+	e, err := m.find(ref)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	ids := e.rec.Captured
+	e.mu.Unlock()
+	if process != "" {
+		if !slices.Contains(ids, process) {
+			return sandbox.Errorf(sandbox.NotFound, "no output of this process is kept").WithField("process", process).
+				WithHint("output is kept of processes that were started detached")
+		}
+		ids = []string{process}
+	}
+	for _, id := range ids {
+		if err := m.copyLog(ctx, e, id, follow, w, flush); err != nil {
+			return err
+		}
+	}
+	return flush()
+}
+
+func (m *Manager) copyLog(ctx context.Context, e *entry, id string, follow bool, w io.Writer, flush func() error) error {
+	e.mu.Lock()
+	c := e.captures[id]
+	e.mu.Unlock()
+	if c != nil {
+		return c.log.CopyTo(ctx, w, follow, flush)
+	}
+	dir := m.logDir(e.id, id)
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	log, err := outlog.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	return log.CopyTo(ctx, w, false, flush)
+}

@@ -1,0 +1,366 @@
+package manager
+
+import (
+	"context"
+	"crypto/rand"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/belljar-sh/belljar/internal/driver"
+	guest "github.com/belljar-sh/belljar/internal/guest/wire"
+	"github.com/belljar-sh/belljar/internal/keeper/wire"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// Start is the first process of a sandbox, or a further one.
+type Start struct {
+	guest.Start
+	Capture bool // keep the output for logs
+}
+
+// Created is a sandbox that has answered.
+type Created struct {
+	Sandbox    sandbox.Sandbox
+	Process    *guest.Process
+	StartError *sandbox.Error
+}
+
+// defaultUser is the user of a spec that names none.
+const defaultUser = "user"
+
+// cleanupTime bounds the giving back after a failed create.
+const cleanupTime = 60 * time.Second
+
+// Create makes a sandbox and returns when its guest has answered. When it
+// fails, or ctx ends before, nothing is left.
+func (m *Manager) Create(ctx context.Context, spec sandbox.Spec, start *Start) (Created, error) {
+	c := &create{m: m, spec: spec, start: start, began: time.Now()}
+	if err := c.check(); err != nil {
+		return Created{}, err
+	}
+	release, err := m.admit(ctx)
+	if err != nil {
+		return Created{}, err
+	}
+	defer release()
+	return c.run(ctx)
+}
+
+// admit waits for one of the places of creates at work.
+func (m *Manager) admit(ctx context.Context) (release func(), err error) {
+	m.mu.Lock()
+	full := m.queued >= maxQueued
+	if !full {
+		m.queued++
+	}
+	m.mu.Unlock()
+	if full {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "%d creates are waiting already", maxQueued).WithHint("try again in a moment")
+	}
+	defer func() {
+		m.mu.Lock()
+		m.queued--
+		m.mu.Unlock()
+	}()
+	select {
+	case m.creates <- struct{}{}:
+		return func() { <-m.creates }, nil
+	case <-ctx.Done():
+		return nil, canceled(ctx)
+	}
+}
+
+// create is one create on its way.
+type create struct {
+	m     *Manager
+	spec  sandbox.Spec
+	start *Start
+	began time.Time
+
+	e     *entry
+	files *ticket
+	steps []sandbox.Step
+}
+
+// check is everything that can be said before anything is reserved.
+func (c *create) check() error {
+	if err := c.spec.Validate(); err != nil {
+		return err
+	}
+	for k := range c.spec.Labels {
+		if err := sandbox.CheckName("label", k); err != nil {
+			return err
+		}
+	}
+	if c.start != nil {
+		if err := c.start.check(); err != nil {
+			return err
+		}
+		if c.start.Capture && c.m.o.LogDir == "" {
+			return errNoCapture()
+		}
+	}
+	return nil
+}
+
+// record fills the defaults in.
+func (c *create) record() (Record, error) {
+	is, err := choose(c.spec.Boundary, c.spec.AllowWeaker, c.m.o.Boundaries)
+	if err != nil {
+		return Record{}, err
+	}
+	pick := func(v, def string) string {
+		if v == "" {
+			return def
+		}
+		return v
+	}
+	id := sandbox.NewID()
+	return Record{
+		Limits: c.spec.Limits.Merge(c.m.o.Defaults),
+		Sandbox: sandbox.Sandbox{
+			ID:        id,
+			Name:      c.spec.Name,
+			Template:  pick(c.spec.Template, sandbox.DefaultTemplate),
+			State:     sandbox.Creating,
+			Isolation: is,
+			Limits:    []sandbox.LimitStatus{},
+			User:      pick(c.spec.User, defaultUser),
+			Workdir:   c.spec.Workdir,
+			Hostname:  pick(c.spec.Hostname, pick(hostname(c.spec.Name), "sandbox")),
+			Mounts:    slices.Clone(c.spec.Mounts),
+			CreatedAt: c.began.Round(0),
+			Labels:    maps.Clone(c.spec.Labels),
+		},
+	}, nil
+}
+
+// hostname makes of a name what a host may be called: "" when it cannot.
+func hostname(name string) string {
+	b := []byte(name)
+	for i, c := range b {
+		if c == '_' || c == '.' {
+			b[i] = '-'
+		}
+	}
+	return string(b)
+}
+
+func (c *create) run(ctx context.Context) (Created, error) {
+	rec, err := c.record()
+	if err != nil {
+		return Created{}, err
+	}
+	if c.files, err = c.m.tickets.take(c.spec.Mounts); err != nil {
+		return Created{}, err
+	}
+	defer c.files.close()
+	c.e = c.m.newEntry(rec)
+	if err := c.m.reserve(c.e); err != nil {
+		return Created{}, err
+	}
+	// A kill ends the create first.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c.e.mu.Lock()
+	c.e.stop = cancel
+	c.e.mu.Unlock()
+	defer close(c.e.created)
+
+	out, err := c.build(ctx)
+	if err != nil {
+		return Created{}, c.undo(ctx, err)
+	}
+	return out, nil
+}
+
+// build goes through the steps of doc.go.
+func (c *create) build(ctx context.Context) (Created, error) {
+	m, e := c.m, c.e
+	event := sandbox.Event{Kind: sandbox.EventState, State: sandbox.Creating, Message: "asked for"}
+	if err := m.update(e, func(*Record) ([]sandbox.Event, error) { return []sandbox.Event{event}, nil }); err != nil {
+		return Created{}, err
+	}
+	m.crash(CrashCreateJournalled)
+
+	root, k, err := c.prepare(ctx)
+	if root.Release != nil {
+		defer root.Release()
+	}
+	if err != nil {
+		return Created{}, err
+	}
+	m.crash(CrashCreateAcquired)
+	if err := c.assign(k); err != nil {
+		return Created{}, err
+	}
+	m.crash(CrashCreateAssigned)
+
+	req := c.request(root)
+	if c.files != nil {
+		if err := k.SendFiles(ctx, c.files.name, c.files.files); err != nil {
+			return Created{}, err
+		}
+	}
+	began := time.Now()
+	if m.o.Crash != nil {
+		stop := time.AfterFunc(5*time.Millisecond, func() { m.crash(CrashCreateSent) })
+		defer stop.Stop()
+	}
+	made, err := k.Create(ctx, req)
+	if err != nil {
+		return Created{}, err
+	}
+	for _, s := range made.Timeline {
+		c.step("keeper: "+s.Name, began.Add(s.Start), s.Took)
+	}
+	c.step("create", began, time.Since(began))
+	m.crash(CrashCreateCreated)
+	return c.finish(made)
+}
+
+// prepare resolves the template and gets a keeper, at the same time: starting
+// a keeper takes as long as the rest.
+func (c *create) prepare(ctx context.Context) (Resolved, Keeper, error) {
+	type result struct {
+		root Resolved
+		err  error
+	}
+	resolved := make(chan result, 1)
+	sb := c.e.snapshot()
+	go func() {
+		began := time.Now()
+		root, err := c.m.o.Templates.Resolve(ctx, sb.Template, sb.User)
+		if err == nil {
+			c.step("template", began, time.Since(began))
+		}
+		resolved <- result{root, err}
+	}()
+	began := time.Now()
+	k, err := c.m.o.Keepers.Acquire(ctx, c.m.load)
+	took := time.Since(began)
+	r := <-resolved
+	c.step("keeper", began, took)
+	if r.err != nil {
+		return r.root, nil, r.err // the caller's mistake goes before the host's
+	}
+	return r.root, k, err
+}
+
+func (c *create) step(name string, began time.Time, took time.Duration) {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	c.steps = append(c.steps, sandbox.Step{Name: name, Start: began.Sub(c.began), Took: took})
+}
+
+// assign writes down where the sandbox is about to be.
+func (c *create) assign(k Keeper) error {
+	c.e.mu.Lock()
+	c.e.keeper = k
+	c.e.mu.Unlock()
+	return c.m.update(c.e, func(r *Record) ([]sandbox.Event, error) {
+		r.Keeper, r.Instance = k.Name(), k.Instance()
+		r.Sandbox.Generation = 1
+		return nil, nil
+	})
+}
+
+// request is what the keeper is asked.
+func (c *create) request(root Resolved) *wire.Create {
+	r := c.e.rec // nobody else writes it while Creating
+	req := &wire.Create{
+		ID: r.Sandbox.ID, Boundary: r.Sandbox.Isolation.Effective,
+		Root: root.Root, Guest: c.m.o.Guest, User: root.User,
+		Limits: r.Limits, Explicit: explicit(c.spec.Limits),
+		Hello: guest.Hello{
+			Protocol: guest.Protocol, Build: c.m.o.Build,
+			SandboxID: r.Sandbox.ID, Generation: 1, Token: rand.Text(),
+			Hostname: r.Sandbox.Hostname, Env: c.spec.Env,
+			User: r.Sandbox.User, Workdir: r.Sandbox.Workdir, Time: time.Now(),
+			Limits: guest.GuestLimits{
+				Processes: r.Limits.Processes, OpenFiles: r.Limits.OpenFiles, OutputBytes: r.Limits.OutputBytes,
+			},
+		},
+	}
+	for i, mount := range c.spec.Mounts {
+		req.Mounts = append(req.Mounts, wire.Mount{
+			Ticket: c.files.name, Index: i, Target: mount.Target, ReadOnly: mount.ReadOnly,
+		})
+	}
+	if c.start != nil {
+		req.Hello.Start = &c.start.Start
+	}
+	return req
+}
+
+func explicit(l sandbox.Limits) driver.Explicit {
+	return driver.Explicit{
+		CPUs: l.CPUs != 0, Memory: l.MemoryBytes != 0, Processes: l.Processes != 0,
+		Disk: l.DiskBytes != 0, OpenFiles: l.OpenFiles != 0,
+	}
+}
+
+// finish makes the sandbox Running.
+func (c *create) finish(made *wire.Created) (Created, error) {
+	m, e := c.m, c.e
+	limits := append(slices.Clone(made.Limits), c.guestLimits(made.Limits)...)
+	out := Created{Process: made.Reply.Process, StartError: made.Reply.StartError}
+	err := m.move(e, sandbox.Running, "the guest has answered", func(r *Record) {
+		r.Sandbox.Limits = limits
+		r.Sandbox.CPUsSeen = made.CPUsSeen
+		r.Sandbox.StartedAt = made.StartedAt
+		r.Sandbox.Timeline = c.steps
+		if c.spec.Timeout > 0 {
+			r.setDeadline(c.spec.Timeout)
+		}
+		if c.start != nil && c.start.Capture && out.Process != nil {
+			r.Captured = []string{c.start.ID}
+		}
+	})
+	if err != nil {
+		return Created{}, err
+	}
+	m.crash(CrashCreateRunning)
+	m.arm(e)
+	m.spawn(func() { m.follow(e) })
+	if c.start != nil && c.start.Capture && out.Process != nil {
+		m.capture(e, *out.Process)
+	}
+	out.Sandbox = e.snapshot()
+	return out, nil
+}
+
+// guestLimits tells of the limits that the guest holds and the driver did not
+// speak of.
+func (c *create) guestLimits(spoken []sandbox.LimitStatus) (out []sandbox.LimitStatus) {
+	l, asked := c.e.rec.Limits, c.spec.Limits
+	for _, s := range []sandbox.LimitStatus{
+		{Name: sandbox.LimitProcesses, Value: count(l.Processes), Explicit: asked.Processes != 0, Enforced: true, By: "the guest"},
+		{Name: sandbox.LimitOpenFiles, Value: count(l.OpenFiles), Explicit: asked.OpenFiles != 0, Enforced: true, By: "the guest, RLIMIT_NOFILE"},
+		{Name: sandbox.LimitOutput, Value: count(l.OutputBytes) + " bytes", Explicit: asked.OutputBytes != 0, Enforced: true, By: "the guest's buffers"},
+	} {
+		if !slices.ContainsFunc(spoken, func(o sandbox.LimitStatus) bool { return o.Name == s.Name }) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// undo gives everything back after err and returns what the caller is told.
+func (c *create) undo(ctx context.Context, err error) error {
+	m, e := c.m, c.e
+	if ctx.Err() != nil {
+		if err = context.Cause(ctx); sandbox.KindOf(err) == sandbox.Internal {
+			err = canceled(ctx)
+		}
+	}
+	reason := sandbox.EndFailed
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	defer cancel()
+	if _, kerr := m.bury(clean, e, reason, "not created: "+sandbox.AsError(err).Message); kerr != nil {
+		m.log.Error("a failed create has left something, which is tried again", "sandbox", e.id, "err", kerr)
+	}
+	m.log.Info("a sandbox was not created", "sandbox", e.id, "err", err, "cause", sandbox.AsError(err).Unwrap())
+	return err
+}

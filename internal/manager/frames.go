@@ -1,0 +1,139 @@
+package manager
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+
+	guest "github.com/belljar-sh/belljar/internal/guest/wire"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// maxExit bounds the exit frame of a guest.
+const maxExit = 16 << 10
+
+// scanner follows a stream of output frames without keeping it. Payloads of
+// data are skipped, so it costs next to nothing.
+type scanner struct {
+	gap  func(stream guest.Stream, lost int64)
+	exit func(sandbox.Exit)
+
+	head  [guest.HeaderLen]byte
+	n     int    // bytes of head that are there
+	left  uint32 // bytes of the payload that are to come
+	frame guest.Frame
+	small []byte // payload of a gap or exit
+	ended bool
+}
+
+// feed follows p. An error means that these bytes are not what an honest guest
+// sends.
+func (s *scanner) feed(p []byte) error {
+	for len(p) > 0 {
+		if s.left > 0 {
+			n := min(len(p), int(s.left))
+			if s.frame.Type != guest.FrameData {
+				s.small = append(s.small, p[:n]...)
+			}
+			s.left -= uint32(n)
+			p = p[n:]
+			if s.left == 0 {
+				if err := s.complete(); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		if s.ended {
+			return badGuest("output after a process's exit")
+		}
+		n := copy(s.head[s.n:], p)
+		s.n += n
+		p = p[n:]
+		if s.n < len(s.head) {
+			return nil
+		}
+		if err := s.begin(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin takes a complete head.
+func (s *scanner) begin() (err error) {
+	s.n = 0
+	if s.frame, err = guest.ReadFrame(bytes.NewReader(s.head[:])); err != nil {
+		return badGuest("a frame that cannot be: %v", err)
+	}
+	s.left, s.small = s.frame.Len, s.small[:0]
+	switch s.frame.Type {
+	case guest.FrameJSON:
+		return badGuest("a frame that does not belong into output")
+	case guest.FrameExit, guest.FrameKeepalive:
+		if s.left > maxExit {
+			return badGuest("a frame of %d bytes that says little", s.left)
+		}
+	}
+	if s.left == 0 {
+		return s.complete()
+	}
+	return nil
+}
+
+// complete acts on a frame that has come to its end.
+func (s *scanner) complete() error {
+	switch s.frame.Type {
+	case guest.FrameGap:
+		lost := binary.BigEndian.Uint64(s.small)
+		if lost > 1<<62-s.frame.Offset {
+			return badGuest("a gap of %d bytes", lost)
+		}
+		s.gap(s.frame.Stream, int64(lost))
+	case guest.FrameExit:
+		var x sandbox.Exit
+		if err := json.Unmarshal(s.small, &x); err != nil {
+			return badGuest("an exit that cannot be read: %v", err)
+		}
+		s.ended = true
+		s.exit(x)
+	}
+	return nil
+}
+
+// outputBody is a stream of output on its way through.
+type outputBody struct {
+	body   io.ReadCloser
+	scan   scanner
+	err    error
+	closed func()
+}
+
+// Read returns what has come. The bytes of a broken frame are not returned.
+func (b *outputBody) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	n, err := b.body.Read(p)
+	if serr := b.scan.feed(p[:n]); serr != nil {
+		b.err = serr
+		return 0, serr
+	}
+	if err == io.EOF && (!b.scan.ended || b.scan.left > 0) {
+		err = io.ErrUnexpectedEOF
+	}
+	if b.scan.ended && err == nil {
+		err = io.EOF // the guest may be slow to end the stream
+	}
+	b.err = err
+	return n, err
+}
+
+func (b *outputBody) Close() error {
+	if b.closed != nil {
+		b.closed()
+		b.closed = nil
+	}
+	return b.body.Close()
+}

@@ -1,0 +1,217 @@
+package manager
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	guest "github.com/belljar-sh/belljar/internal/guest/wire"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// Guest reaches the guest of one running sandbox. What comes from it is
+// hostile: replies are bounded and checked before they are passed on.
+type Guest struct {
+	m   *Manager
+	e   *entry
+	rt  http.RoundTripper
+	gen uint64
+}
+
+// maxReply bounds a JSON answer of a guest.
+const maxReply = 16 << 20
+
+// Guest returns the guest of a sandbox that is running; in any other state a
+// [sandbox.Conflict] tells which and why.
+func (m *Manager) Guest(ref string) (*Guest, error) {
+	e, err := m.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	return m.guest(e)
+}
+
+func (m *Manager) guest(e *entry) (*Guest, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	sb := e.rec.Sandbox
+	if sb.State != sandbox.Running {
+		return nil, notRunning(sb)
+	}
+	return &Guest{m: m, e: e, rt: e.keeper.Guest(e.id, sb.Generation), gen: sb.Generation}, nil
+}
+
+func notRunning(sb sandbox.Sandbox) error {
+	e := sandbox.Errorf(sandbox.Conflict, "the sandbox is %s", sb.State).WithField("sandbox", string(sb.ID))
+	if sb.EndReason != "" {
+		e = e.WithHint("it ended: %s", sb.EndReason)
+	}
+	return e
+}
+
+// Request is one request to a guest.
+type Request struct {
+	Method string
+	Path   string // as guest/wire says, beneath /v1
+	Query  url.Values
+	Header http.Header
+	Body   io.Reader
+	Size   int64 // of Body, -1: unknown
+}
+
+// Do sends a request and returns an answer with a status below 400, whose body
+// the caller closes. Anything else is an error.
+func (g *Guest) Do(ctx context.Context, q Request) (*http.Response, error) {
+	u := url.URL{Scheme: "http", Host: "guest", Path: "/v1" + q.Path, RawQuery: q.Query.Encode()}
+	req, err := http.NewRequestWithContext(ctx, q.Method, u.String(), q.Body)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "the request cannot be built: %w", err)
+	}
+	if q.Header != nil {
+		req.Header = q.Header
+	}
+	req.Header.Set(guest.HeaderGeneration, strconv.FormatUint(g.gen, 10))
+	if q.Body != nil {
+		req.ContentLength = q.Size
+	}
+	resp, err := g.rt.RoundTrip(req)
+	if err != nil {
+		return nil, g.explain(ctx, err)
+	}
+	if resp.StatusCode >= 400 {
+		defer resp.Body.Close()
+		return nil, g.explain(ctx, guestError(resp))
+	}
+	return resp, nil
+}
+
+// JSON sends in, when it is not nil, and decodes the answer into out, when
+// that is not nil.
+func (g *Guest) JSON(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	q := Request{Method: method, Path: path, Query: query}
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return sandbox.Errorf(sandbox.Invalid, "the request cannot be encoded: %w", err)
+		}
+		q.Body, q.Size = bytes.NewReader(b), int64(len(b))
+		q.Header = http.Header{"Content-Type": {"application/json"}}
+	}
+	resp, err := g.Do(ctx, q)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return g.decode(ctx, resp, out)
+}
+
+// decode reads a JSON answer; out may be nil.
+func (g *Guest) decode(ctx context.Context, resp *http.Response, out any) error {
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
+	switch {
+	case err != nil:
+		return g.explain(ctx, err)
+	case len(b) > maxReply:
+		return badGuest("an answer of more than %d bytes", maxReply)
+	case out == nil:
+		return nil
+	}
+	if err := json.Unmarshal(b, out); err != nil {
+		return badGuest("an answer that cannot be read: %v", err)
+	}
+	return nil
+}
+
+// badGuest is the error of an answer that no honest guest gives.
+func badGuest(format string, args ...any) error {
+	return sandbox.Errorf(sandbox.Internal, "the guest gave "+format, args...).
+		WithHint("something inside has damaged or replaced the guest; do not trust this sandbox")
+}
+
+// guestKinds are the kinds of error that a guest may answer with.
+var guestKinds = map[sandbox.Kind]bool{
+	sandbox.Invalid: true, sandbox.NotFound: true, sandbox.AlreadyExists: true, sandbox.Conflict: true,
+	sandbox.Unsupported: true, sandbox.Denied: true, sandbox.ResourceExhausted: true,
+	sandbox.Unavailable: true, sandbox.DeadlineExceeded: true, sandbox.Canceled: true, sandbox.Internal: true,
+}
+
+// guestError decodes the error of an answer. Kind and lengths are checked; the
+// sentences are the guest's.
+func guestError(resp *http.Response) error {
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if err != nil {
+		return err
+	}
+	var body guest.ErrorBody
+	if json.Unmarshal(b, &body) != nil || body.Error == nil || !guestKinds[body.Error.Kind] {
+		return badGuest("status %d without saying why", resp.StatusCode)
+	}
+	e := *body.Error
+	e.Message, e.Hint, e.Field, e.Value = tidy(e.Message), tidy(e.Hint), tidy(e.Field), tidy(e.Value)
+	return &e
+}
+
+// tidy bounds a guest's string and makes it valid UTF-8.
+func tidy(s string) string {
+	s = clip(s)
+	if utf8.ValidString(s) {
+		return s
+	}
+	return string(bytes.ToValidUTF8([]byte(s), []byte("\ufffd")))
+}
+
+// settleTime is how long a failed request waits to learn whether its sandbox
+// has ended: the channel breaks a moment before the keeper says so.
+const settleTime = 2 * time.Second
+
+// explain turns the failure of a request into what its caller should know: a
+// sandbox that has ended says so.
+func (g *Guest) explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return canceled(ctx)
+	}
+	var e *sandbox.Error
+	known := errors.As(err, &e)
+	switch {
+	case known && e.Kind == sandbox.Unavailable, !known:
+		if !g.settled(ctx, settleTime) {
+			if known {
+				return e
+			}
+			return sandbox.Errorf(sandbox.Unavailable, "the sandbox does not answer").WithCause(err)
+		}
+	case e.Kind == sandbox.NotFound, e.Kind == sandbox.Conflict:
+		if !g.settled(ctx, 0) {
+			return e
+		}
+	default:
+		return e
+	}
+	return notRunning(g.e.snapshot())
+}
+
+// settled reports whether the sandbox has left Running, waiting up to d.
+func (g *Guest) settled(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	for {
+		sb, changed := g.e.watch()
+		if sb.State != sandbox.Running {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-t.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package manager
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	guest "github.com/belljar-sh/belljar/internal/guest/wire"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// metricsTime bounds how long a guest may take to count.
+const metricsTime = 2 * time.Second
+
+// lookEvery is how often a sandbox with a process at work is asked for limits
+// that it has hit. An idle one is left alone.
+const lookEvery = 5 * time.Second
+
+// maxExits bounds the exits that are remembered to note each once.
+const maxExits = 4096
+
+// firstExit reports whether the exit of a process is new.
+func (e *entry) firstExit(id string, at time.Time) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	key := id + at.UTC().Format(time.RFC3339Nano)
+	if e.exits[key] {
+		return false
+	}
+	if e.exits == nil || len(e.exits) >= maxExits {
+		e.exits = map[string]bool{}
+	}
+	e.exits[key] = true
+	return true
+}
+
+// busy counts open streams of output. The first one begins the look at limits,
+// which ends after the last.
+func (m *Manager) busy(e *entry, by int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.streams += by
+	if e.streams > 0 && !e.looking {
+		e.looking = true
+		m.spawn(func() { m.lookWhileBusy(e) })
+	}
+}
+
+func (m *Manager) lookWhileBusy(e *entry) {
+	for pauseFor(e.ctx, lookEvery) {
+		m.lookAtLimits(e)
+		e.mu.Lock()
+		if e.streams == 0 {
+			e.looking = false
+			e.mu.Unlock()
+			return
+		}
+		e.mu.Unlock()
+	}
+}
+
+// lookAtLimits asks the guest and notes each limit whose count has grown.
+func (m *Manager) lookAtLimits(e *entry) {
+	if mt, err := m.metrics(e.ctx, e); err == nil {
+		m.noteHits(e, mt)
+	}
+}
+
+func (m *Manager) metrics(ctx context.Context, e *entry) (guest.Metrics, error) {
+	var mt guest.Metrics
+	g, err := m.guest(e)
+	if err != nil {
+		return mt, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, metricsTime)
+	defer cancel()
+	return mt, g.JSON(ctx, http.MethodGet, "/metrics", nil, nil, &mt)
+}
+
+// guestHeld are the limits that the guest holds and counts refusals of.
+var guestHeld = []struct {
+	name    sandbox.LimitName
+	message string
+}{
+	{sandbox.LimitProcesses, "processes or threads were refused"},
+	{sandbox.LimitDisk, "writes were refused: the disk limit is reached"},
+	{sandbox.LimitOpenFiles, "open files were refused"},
+	{sandbox.LimitOutput, "bytes of output were overwritten before they were read"},
+}
+
+// noteHits notes what has grown. Counts are the guest's word: names that are
+// not ours are ignored.
+func (m *Manager) noteHits(e *entry, mt guest.Metrics) {
+	for _, l := range guestHeld {
+		n := mt.LimitHits[l.name]
+		e.mu.Lock()
+		grown := n - e.hits[l.name]
+		if grown > 0 {
+			e.hits[l.name] = n
+		}
+		e.mu.Unlock()
+		// Output that was lost is noted with its process, when its gap is read.
+		if grown > 0 && l.name != sandbox.LimitOutput {
+			m.note(e, sandbox.Event{
+				Kind: sandbox.EventLimit, Limit: l.name,
+				Message: strconv.FormatInt(grown, 10) + " " + l.message,
+			})
+		}
+	}
+}
+
+// Stats is what a sandbox uses.
+type Stats struct {
+	Host  sandbox.Stats
+	Guest *guest.Metrics // the guest's word; nil when it does not answer
+}
+
+// Stats counts what a running sandbox uses.
+func (m *Manager) Stats(ctx context.Context, ref string) (Stats, error) {
+	e, err := m.find(ref)
+	if err != nil {
+		return Stats{}, err
+	}
+	e.mu.Lock()
+	k, sb := e.keeper, e.rec.Sandbox
+	e.mu.Unlock()
+	if sb.State != sandbox.Running || k == nil {
+		return Stats{}, notRunning(sb)
+	}
+	var out Stats
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		if mt, err := m.metrics(ctx, e); err == nil {
+			out.Guest = &mt
+		}
+	}()
+	out.Host, err = k.Stats(ctx, e.id)
+	<-asked
+	if err != nil {
+		return Stats{}, err
+	}
+	if out.Guest != nil {
+		m.noteHits(e, *out.Guest)
+	}
+	return out, nil
+}
