@@ -41,7 +41,7 @@ demo: build ## run the examples, one sandbox each, and show what was refused
 
 .PHONY: test
 test: build ## build and run all tests; what a host cannot run is skipped by name
-	BELLJAR_BIN=$(BIN) go test -p $(JOBS) -timeout 14m ./...
+	BELLJAR_BIN=$(BIN) go test -v -p $(JOBS) -timeout 14m $(TESTFLAGS) ./... 2>&1 | tools/testsummary
 
 .PHONY: check
 check: ## formatting, vet, staticcheck, architecture rules, module files, generated code

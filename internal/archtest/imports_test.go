@@ -124,6 +124,7 @@ var importRules = []importRule{
 	},
 	{
 		Name: "random-is-crypto", From: []string{"cmd/...", "internal/...", "sandbox", "client/..."},
+		Except: []string{"internal/driver/drivertest/...", "internal/testenv/..."},
 		Never:  []string{"math/rand", "math/rand/v2"},
 		Reason: "an ID or token that can be predicted is an authority given away; use crypto/rand",
 	},

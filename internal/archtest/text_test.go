@@ -17,8 +17,6 @@ type textRule struct {
 	Reason  string
 }
 
-func anyFile(string) bool { return true }
-
 func goOrProse(p string) bool {
 	return slices.Contains([]string{".go", ".md", ".sh", ".proto", ""}, path.Ext(p))
 }

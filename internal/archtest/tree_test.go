@@ -172,15 +172,6 @@ func match(pattern, dir string) bool {
 	return dir == pattern
 }
 
-func matchAny(patterns []string, dir string) bool {
-	for _, p := range patterns {
-		if match(p, dir) {
-			return true
-		}
-	}
-	return false
-}
-
 // report fails t with every finding, or passes.
 func report(t *testing.T, findings []string) {
 	t.Helper()
