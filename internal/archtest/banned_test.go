@@ -53,7 +53,7 @@ var bannedCalls = []bannedCall{
 		Instead: "os.OpenFile with O_CREATE|O_EXCL and a mode, or openat2 beneath a directory: os.Create follows a link that a guest may have planted, truncates what it finds and leaves the mode to umask",
 	},
 	{
-		Names: []string{"fmt.Print", "fmt.Printf", "fmt.Println", "print", "println"}, Where: inProduct,
+		Names: []string{"fmt.Print", "fmt.Printf", "fmt.Println", "print", "println"}, Where: inLibrary,
 		Instead: "write to the io.Writer that was handed in; standard output belongs to the command that a sandbox runs",
 	},
 	{
