@@ -22,6 +22,7 @@ type bannedCall struct {
 func everywhere(*source) bool       { return true }
 func inProduct(s *source) bool      { return !s.Test && inPackages(productDirs, s.Dir()) }
 func inTests(s *source) bool        { return s.Test }
+func inLibrary(s *source) bool      { return inProduct(s) && !s.Main() }
 func outsideMain(s *source) bool    { return !s.Test && !s.Main() && !testingPackage(s) }
 func testingPackage(s *source) bool { return inPackages(testingDirs, s.Dir()) }
 
