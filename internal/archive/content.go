@@ -41,12 +41,13 @@ func (p *packer) chunk(fd int, at, size int64, full string) (int64, error) {
 		return p.zeros(hole)
 	}
 	n, err := pread(fd, p.buf[:min(size-at, int64(len(p.buf)))], at)
-	if err != nil || n == 0 {
-		reason := "it was cut off while it was read; the rest is zero"
-		if err != nil {
-			reason = err.Error() + "; the rest is zero"
+	if err == nil && n == 0 {
+		err = errCutOff
+	}
+	if err != nil {
+		if err := p.fault(full, err); err != nil {
+			return 0, err
 		}
-		p.sum.skip(full, reason)
 		return p.zeros(size - at)
 	}
 	if _, err := p.tw.Write(p.buf[:n]); err != nil {

@@ -1,12 +1,16 @@
 package archive
 
 import (
+	"errors"
 	"time"
 )
 
 // Devices says what to do with device nodes. FIFOs are never made either, but
 // left out and reported in both cases.
 type Devices int
+
+// ErrDevice is the cause of the error for an archive with a device node.
+var ErrDevice = errors.New("a device node")
 
 // The rules for device nodes.
 const (

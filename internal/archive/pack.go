@@ -27,6 +27,8 @@ type PackOptions struct {
 	Owners bool
 	// Special keeps set-user-ID, set-group-ID and sticky bits.
 	Special bool
+	// Strict makes what cannot be read, or changes while it is read, an error.
+	Strict bool
 	// Exclude are files or directories that are left out, wherever they turn up.
 	Exclude []os.FileInfo
 	// Progress, when set, is told now and then how far the work is.
@@ -140,8 +142,7 @@ type packer struct {
 func (p *packer) entry(dir int, name, full string) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		p.sum.skip(full, err.Error())
-		return nil
+		return p.fault(full, err)
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFLNK:
@@ -155,16 +156,29 @@ func (p *packer) entry(dir int, name, full string) error {
 	// blocking, O_NOFOLLOW a link from being followed, and fstat decides.
 	fd, err := openat(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		p.sum.skip(full, err.Error())
-		return nil
+		return p.fault(full, err)
 	}
 	defer unix.Close(fd)
 	if err := unix.Fstat(fd, &st); err != nil {
-		p.sum.skip(full, err.Error())
-		return nil
+		return p.fault(full, err)
 	}
 	return p.opened(fd, full, &st)
 }
+
+// fault is something wrong with one file: reported, or with Strict returned.
+func (p *packer) fault(full string, err error) error {
+	if p.o.Strict {
+		return sourceError(full, err)
+	}
+	p.sum.skip(full, err.Error())
+	return nil
+}
+
+var (
+	errChanged = errors.New("it changed while it was read")
+	errCutOff  = errors.New("it was cut off while it was read; the rest is zero")
+	errTarget  = errors.New("its target cannot be read")
+)
 
 func (p *packer) opened(fd int, full string, st *unix.Stat_t) error {
 	if err := ctxError(p.ctx); err != nil {
@@ -180,8 +194,7 @@ func (p *packer) opened(fd int, full string, st *unix.Stat_t) error {
 	case unix.S_IFREG:
 		return p.regular(fd, full, st, id)
 	default:
-		p.sum.skip(full, "it changed while it was read")
-		return nil
+		return p.fault(full, errChanged)
 	}
 }
 
@@ -195,7 +208,9 @@ func (p *packer) directory(fd int, full string, st *unix.Stat_t) error {
 	}
 	names, err := readNames(fd)
 	if err != nil {
-		p.sum.skip(full, err.Error())
+		if err := p.fault(full, err); err != nil {
+			return err
+		}
 	}
 	slices.Sort(names)
 	for _, n := range names {
@@ -210,8 +225,7 @@ func (p *packer) symlink(dir int, name, full string, st *unix.Stat_t) error {
 	buf := make([]byte, sandbox.MaxPath)
 	n, err := unix.Readlinkat(dir, name, buf)
 	if err != nil || n == len(buf) {
-		p.sum.skip(full, "its target cannot be read")
-		return nil
+		return p.fault(full, errTarget)
 	}
 	return p.header(full, tar.TypeSymlink, st, 0, string(buf[:n]))
 }

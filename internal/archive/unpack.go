@@ -168,7 +168,7 @@ func (u *unpacker) entry(hdr *tar.Header) error {
 	case t == tar.TypeChar, t == tar.TypeBlock:
 		if u.o.Devices == DevicesRefuse {
 			return refuse(hdr.Name, "the archive holds a device node").
-				WithHint("leave it out: tar --exclude=./dev/* -cf FILE .")
+				WithHint("leave it out: tar --exclude=./dev/* -cf FILE .").WithCause(ErrDevice)
 		}
 		u.sum.skip(hdr.Name, "a device node")
 		return nil
