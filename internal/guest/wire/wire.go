@@ -65,6 +65,10 @@ const ReaderGrace = 30 * time.Second
 const (
 	HeaderGeneration = "Belljar-Generation"
 	HeaderEOF        = "Belljar-Eof"
+	// HeaderMeta of PUT /v1/files is a JSON object of strings: the user extended
+	// attributes that the file gets, see Entry.Meta. A file that is put without
+	// it has none.
+	HeaderMeta = "Belljar-Meta"
 )
 
 // Hello gives a booted or restored guest its identity.

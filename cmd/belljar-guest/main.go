@@ -1,0 +1,60 @@
+// Command belljar-guest is PID 1 of a sandbox. It serves processes and files
+// to the host over the channel on descriptor 3 and is of no use elsewhere.
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belljar-sh/belljar/internal/build"
+	"github.com/belljar-sh/belljar/internal/channel"
+	"github.com/belljar-sh/belljar/internal/guest"
+)
+
+// downFD is where a driver puts the guest's end of the down channel.
+const downFD = 3
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == "version" {
+		fmt.Println("belljar-guest", build.ID())
+		return
+	}
+	conn, err := down()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "belljar-guest: this program is started inside a sandbox, by belljar-engine, with a channel on descriptor 3:", err)
+		os.Exit(2)
+	}
+	if err := serve(context.Background(), conn); err != nil {
+		fmt.Fprintln(os.Stderr, "belljar-guest:", err)
+		os.Exit(1)
+	}
+}
+
+// down returns the channel to the host.
+func down() (net.Conn, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(downFD, &st); err != nil {
+		return nil, err
+	}
+	unix.CloseOnExec(downFD)
+	unix.CloseOnExec(downFD + 1)
+	f := os.NewFile(downFD, "down")
+	defer f.Close() // FileConn has made a copy
+	return net.FileConn(f)
+}
+
+// serve returns when the host has closed the channel.
+func serve(ctx context.Context, conn net.Conn) error {
+	// A thread in a system call holds its place among the running ones for up
+	// to 10 ms; with places to spare nobody waits for it.
+	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
+	if err := guest.Prepare(); err != nil {
+		return err
+	}
+	return channel.ServeGuest(ctx, conn, guest.New(ctx, guest.Config{Init: os.Getpid() == 1}))
+}

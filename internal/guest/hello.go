@@ -1,0 +1,153 @@
+package guest
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belljar-sh/belljar/internal/build"
+	"github.com/belljar-sh/belljar/internal/guest/wire"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// What the guest allows itself: it lives in the sandbox's memory.
+const (
+	gcPercent   = 50
+	memoryLimit = 40 << 20
+)
+
+func (s *Server) serveHello(q *request) error {
+	var h wire.Hello
+	if err := q.decode(&h); err != nil {
+		return err
+	}
+	if err := s.admit(&h); err != nil {
+		return err
+	}
+	out := wire.HelloReply{Protocol: wire.Protocol, Build: build.ID()}
+	out.BootID = s.settle(&h)
+	out.Users = s.users.names()
+	if h.Start != nil {
+		p, err := s.start(h.Start)
+		if err != nil {
+			out.StartError = sandbox.AsError(err)
+		} else {
+			st := p.status()
+			out.Process = &st
+		}
+	}
+	return q.json(out)
+}
+
+// admit takes the identity on, or refuses it.
+func (s *Server) admit(h *wire.Hello) error {
+	if h.Protocol != wire.Protocol {
+		return sandbox.Errorf(sandbox.Unsupported, "the guest speaks protocol %d and the host %d", wire.Protocol, h.Protocol).
+			WithField("protocol", strconv.Itoa(h.Protocol)).WithHint("install the programs of one build together")
+	}
+	if h.Build != build.ID() {
+		return sandbox.Errorf(sandbox.Unsupported, "the guest is of build %s and the host of build %s", build.ID(), h.Build).
+			WithField("build", h.Build).WithHint("install the programs of one build together")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.Generation == 0 || h.Generation < s.hello.Generation {
+		return sandbox.Errorf(sandbox.Conflict, "generation %d is over", h.Generation).
+			WithField("generation", strconv.FormatUint(h.Generation, 10))
+	}
+	if h.Generation == s.hello.Generation && h.SandboxID != s.hello.SandboxID {
+		return sandbox.Errorf(sandbox.Conflict, "this generation belongs to another sandbox").WithField("sandbox_id", string(h.SandboxID))
+	}
+	if s.endNow != nil && h.Generation > s.hello.Generation {
+		s.endNow() // streams of the old generation
+		s.endNow = nil
+	}
+	if s.endNow == nil {
+		s.session, s.endNow = context.WithCancel(s.base)
+	}
+	s.hello = *h
+	s.hello.Start = nil
+	s.serving = true
+	return nil
+}
+
+// settle does what a new identity needs and returns the boot ID.
+func (s *Server) settle(h *wire.Hello) string {
+	debug.SetGCPercent(gcPercent)
+	debug.SetMemoryLimit(memoryLimit)
+	s.procs.setLimits(h.Limits.OpenFiles, h.Limits.Processes)
+	if s.cfg.Init {
+		return s.initSettle(h)
+	}
+	return readBootID()
+}
+
+func readBootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func (s *Server) checkGeneration(r *http.Request) error {
+	v := r.Header.Get(wire.HeaderGeneration)
+	if v == strconv.FormatUint(s.hello.Generation, 10) {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Conflict, "the sandbox is at generation %d", s.hello.Generation).WithField(wire.HeaderGeneration, v)
+}
+
+// serveQuiesce ends all streams and waits until no request is left; then it
+// writes files back. After it the guest waits for the next hello.
+func (s *Server) serveQuiesce(w http.ResponseWriter, r *http.Request) {
+	if _, err := s.enter(r); err != nil {
+		reply(w, err)
+		return
+	}
+	s.mu.Lock()
+	s.serving = false
+	s.endNow()
+	s.endNow = nil
+	s.inflight-- // this request
+	var idle chan struct{}
+	if s.inflight > 0 {
+		if s.idle == nil {
+			s.idle = make(chan struct{})
+		}
+		idle = s.idle
+	}
+	s.mu.Unlock()
+	if idle != nil {
+		select {
+		case <-idle:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	unix.Sync()
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// hostClock steps the clock when it is off by more than a second and the
+// boundary lets the guest do so; elsewhere the clock is the host's.
+func hostClock(h *wire.Hello) {
+	if h.Time.IsZero() {
+		return
+	}
+	var now syscall.Timeval
+	if syscall.Gettimeofday(&now) != nil {
+		return
+	}
+	if d := h.Time.Unix() - now.Sec; d >= -1 && d <= 1 {
+		return
+	}
+	ts := unix.NsecToTimespec(h.Time.UnixNano())
+	unix.ClockSettime(unix.CLOCK_REALTIME, &ts)
+}

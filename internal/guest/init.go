@@ -1,0 +1,113 @@
+package guest
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belljar-sh/belljar/internal/guest/wire"
+)
+
+// Prepare makes the process fit to serve, before New: children of dead parents
+// come to it, and what it makes has the usual modes.
+func Prepare() error {
+	unix.Umask(0o022)
+	if os.Getpid() == 1 {
+		return nil // orphans come to PID 1 anyway
+	}
+	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+}
+
+// initSettle does the duties of PID 1 that depend on the identity, and returns
+// the fresh boot ID. What a boundary does not allow is left as it is: nothing
+// here is a promise to the host.
+func (s *Server) initSettle(h *wire.Hello) string {
+	if h.Hostname != "" {
+		unix.Sethostname([]byte(h.Hostname))
+	}
+	hostClock(h)
+	s.initOnce.Do(s.initFirst)
+	s.note("generation", strconv.FormatUint(h.Generation, 10)+"\n", 0o444)
+	if h.Token != "" {
+		s.note("token", h.Token+"\n", 0o444)
+	}
+	id := newBootID()
+	s.note("boot_id", id+"\n", 0o444)
+	const own = "/proc/sys/kernel/random/boot_id"
+	if !s.bootBound {
+		s.bootBound = unix.Mount(filepath.Join(s.cfg.RunDir, "boot_id"), own, "", unix.MS_BIND, "") == nil
+	}
+	return readBootID()
+}
+
+// initFirst is done once per boot.
+func (s *Server) initFirst() {
+	os.MkdirAll(s.cfg.RunDir, 0o755)
+	if st, err := os.Stat("/tmp"); err != nil || st.Mode()&os.ModeSticky == 0 {
+		os.MkdirAll("/tmp", 0o777)
+		os.Chmod("/tmp", 0o777|os.ModeSticky)
+	}
+	s.mountCgroup()
+}
+
+// mountCgroup gives every process tree a cgroup of its own to be in. Behind
+// gVisor a v1 hierarchy mounts inside; elsewhere this fails and trees are
+// walked.
+func (s *Server) mountCgroup() {
+	dir := filepath.Join(s.cfg.RunDir, "cgroup")
+	if os.MkdirAll(dir, 0o700) != nil {
+		return
+	}
+	if unix.Mount("none", dir, "cgroup", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "pids") != nil {
+		os.Remove(dir)
+		return
+	}
+	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	s.trees.dir = fd
+}
+
+// note writes a small file of the guest's own, in place: the file may be bound
+// over another.
+func (s *Server) note(name, text string, mode os.FileMode) {
+	f, err := os.OpenFile(filepath.Join(s.cfg.RunDir, name), os.O_WRONLY|os.O_CREATE, mode)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	f.WriteAt([]byte(text), 0)
+	f.Truncate(int64(len(text)))
+}
+
+func newBootID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// ensureHome makes the home of a user whose template has none. Only PID 1 does
+// so: elsewhere the file system is not ours.
+func (s *Server) ensureHome(id identity) {
+	if !s.cfg.Init || id.home == "/" {
+		return
+	}
+	if _, done := s.homes.LoadOrStore(id.name, true); done {
+		return
+	}
+	var st unix.Stat_t
+	if unix.Lstat(id.home, &st) != unix.ENOENT {
+		return
+	}
+	os.MkdirAll(path.Dir(id.home), 0o755)
+	if os.Mkdir(id.home, 0o755) == nil {
+		os.Lchown(id.home, int(id.uid), int(id.gid))
+	}
+}
