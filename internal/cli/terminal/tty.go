@@ -14,40 +14,52 @@ func IsTerminal(f *os.File) bool { return f != nil && term.IsTerminal(int(f.Fd()
 // Size returns the width and height of the terminal f in characters.
 func Size(f *os.File) (cols, rows int, err error) { return term.GetSize(int(f.Fd())) }
 
-// Raw is a terminal in raw mode. Restore puts it back; every way out of the
-// program must pass through it. It is safe for concurrent use.
-type Raw struct {
+// Terminal is ours, lent to a program inside. Restore puts it back; every way
+// out of our program must pass through it. It is safe for concurrent use.
+type Terminal struct {
 	in, out *os.File
 	modes   *Modes
-	old     *term.State
-	once    sync.Once
+
+	mu  sync.Mutex
+	old *term.State // set while in raw mode
 }
 
-// MakeRaw puts the terminal in into raw mode. Output for out is to be written
-// to the returned terminal's Output, which watches the modes.
-func MakeRaw(in, out *os.File) (*Raw, error) {
-	old, err := term.MakeRaw(int(in.Fd()))
-	if err != nil {
-		return nil, err
+// New returns the terminal whose ends are in and out, as it is.
+func New(in, out *os.File) *Terminal {
+	return &Terminal{in: in, out: out, modes: NewModes(out)}
+}
+
+// Output is where the program's output goes: it watches the modes.
+func (t *Terminal) Output() *Modes { return t.modes }
+
+// Raw begins raw mode.
+func (t *Terminal) Raw() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.old != nil {
+		return nil
 	}
-	return &Raw{in: in, out: out, modes: NewModes(out), old: old}, nil
+	old, err := term.MakeRaw(int(t.in.Fd()))
+	if err != nil {
+		return err
+	}
+	t.old = old
+	return nil
 }
-
-// Output is where the program's output goes.
-func (r *Raw) Output() *Modes { return r.modes }
 
 // Restore switches off the modes that the program left on, discards input
 // that it has not read, so that a shell does not take it for commands, and
-// ends raw mode. Only the first call does anything.
-func (r *Raw) Restore() {
-	if r == nil {
+// ends raw mode. When there is nothing to restore it does nothing.
+func (t *Terminal) Restore() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.modes.Reset(); s != "" {
+		t.out.WriteString(s)
+	}
+	if t.old == nil {
 		return
 	}
-	r.once.Do(func() {
-		if s := r.modes.Reset(); s != "" {
-			r.out.WriteString(s)
-		}
-		unix.IoctlSetInt(int(r.in.Fd()), unix.TCFLSH, unix.TCIFLUSH)
-		term.Restore(int(r.in.Fd()), r.old)
-	})
+	unix.IoctlSetInt(int(t.in.Fd()), unix.TCFLSH, unix.TCIFLUSH)
+	term.Restore(int(t.in.Fd()), t.old)
+	t.old = nil
 }
