@@ -56,7 +56,7 @@ func (c *Client) Process(ctx context.Context, ref, process string) (Process, err
 // output.
 func (c *Client) WaitProcess(ctx context.Context, ref, process string) (Process, error) {
 	var out Process
-	err := c.call(ctx, http.MethodGet, proc(ref, process)+"/wait", nil, nil, &out)
+	err := c.again(ctx, func() error { return c.call(ctx, http.MethodGet, proc(ref, process)+"/wait", nil, nil, &out) })
 	return out, err
 }
 

@@ -60,7 +60,7 @@ func (c *Client) Kill(ctx context.Context, ref string) (sandbox.Sandbox, error) 
 // Wait blocks until the sandbox is dead and returns its last record.
 func (c *Client) Wait(ctx context.Context, ref string) (sandbox.Sandbox, error) {
 	var out sandbox.Sandbox
-	err := c.call(ctx, http.MethodGet, of(ref)+"/wait", nil, nil, &out)
+	err := c.again(ctx, func() error { return c.call(ctx, http.MethodGet, of(ref)+"/wait", nil, nil, &out) })
 	return out, err
 }
 

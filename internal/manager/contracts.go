@@ -44,17 +44,18 @@ type Keeper interface {
 	// Alive reports whether the process still holds its lock.
 	Alive() bool
 
-	// SendFiles passes open files under a ticket, once for each create.
-	SendFiles(ctx context.Context, ticket string, files []*os.File) error
+	// SendFiles passes open files and returns the ticket by which one create
+	// takes them.
+	SendFiles(ctx context.Context, files []*os.File) (ticket string, err error)
 
 	Create(ctx context.Context, req *wire.Create) (*wire.Created, error)
 	List(ctx context.Context) ([]wire.Status, error)
-	Wait(ctx context.Context, id sandbox.ID) (*wire.Status, error)
+	Wait(ctx context.Context, id sandbox.ID) (wire.Status, error)
 	Stats(ctx context.Context, id sandbox.ID) (sandbox.Stats, error)
 
 	// Delete kills and gives everything back; a sandbox that the keeper does
-	// not know is no error and answered with nil.
-	Delete(ctx context.Context, id sandbox.ID) (*wire.Status, error)
+	// not know is no error.
+	Delete(ctx context.Context, id sandbox.ID) (wire.Status, error)
 
 	// Guest carries requests to the guest's server; their URLs have the paths
 	// of guest/wire.

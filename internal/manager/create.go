@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
+	"github.com/belljar-sh/belljar/internal/daemon/fdpass"
 	"github.com/belljar-sh/belljar/internal/driver"
 	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/internal/keeper/wire"
@@ -79,7 +81,7 @@ type create struct {
 	began time.Time
 
 	e     *entry
-	files *ticket
+	files []*os.File
 	steps []sandbox.Step
 }
 
@@ -155,7 +157,7 @@ func (c *create) run(ctx context.Context) (Created, error) {
 	if c.files, err = c.m.tickets.take(c.spec.Mounts); err != nil {
 		return Created{}, err
 	}
-	defer c.files.close()
+	defer fdpass.Close(c.files)
 	c.e = c.m.newEntry(rec)
 	if err := c.m.reserve(c.e); err != nil {
 		return Created{}, err
@@ -197,12 +199,13 @@ func (c *create) build(ctx context.Context) (Created, error) {
 	}
 	m.crash(CrashCreateAssigned)
 
-	req := c.request(root)
-	if c.files != nil {
-		if err := k.SendFiles(ctx, c.files.name, c.files.files); err != nil {
+	ticket := ""
+	if len(c.files) > 0 {
+		if ticket, err = k.SendFiles(ctx, c.files); err != nil {
 			return Created{}, err
 		}
 	}
+	req := c.request(root, ticket)
 	began := time.Now()
 	if m.o.Crash != nil {
 		stop := time.AfterFunc(5*time.Millisecond, func() { m.crash(CrashCreateSent) })
@@ -267,7 +270,7 @@ func (c *create) assign(k Keeper) error {
 }
 
 // request is what the keeper is asked.
-func (c *create) request(root Resolved) *wire.Create {
+func (c *create) request(root Resolved, ticket string) *wire.Create {
 	r := c.e.rec // nobody else writes it while Creating
 	req := &wire.Create{
 		ID: r.Sandbox.ID, Boundary: r.Sandbox.Isolation.Effective,
@@ -285,7 +288,7 @@ func (c *create) request(root Resolved) *wire.Create {
 	}
 	for i, mount := range c.spec.Mounts {
 		req.Mounts = append(req.Mounts, wire.Mount{
-			Ticket: c.files.name, Index: i, Target: mount.Target, ReadOnly: mount.ReadOnly,
+			Ticket: ticket, Index: i, Target: mount.Target, ReadOnly: mount.ReadOnly,
 		})
 	}
 	if c.start != nil {

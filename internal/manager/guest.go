@@ -80,6 +80,9 @@ func (g *Guest) Do(ctx context.Context, q Request) (*http.Response, error) {
 	req.Header.Set(guest.HeaderGeneration, strconv.FormatUint(g.gen, 10))
 	if q.Body != nil {
 		req.ContentLength = q.Size
+		if q.Size == 0 {
+			req.Body = http.NoBody // 0 with a body would mean "unknown"
+		}
 	}
 	resp, err := g.rt.RoundTrip(req)
 	if err != nil {
@@ -214,4 +217,18 @@ func (g *Guest) settled(ctx context.Context, d time.Duration) bool {
 			return false
 		}
 	}
+}
+
+// Upload streams body to the guest and decodes the answer into out, when that
+// is not nil.
+func (g *Guest) Upload(ctx context.Context, path string, query url.Values, body io.Reader, size int64, out any) error {
+	resp, err := g.Do(ctx, Request{
+		Method: http.MethodPut, Path: path, Query: query, Body: body, Size: size,
+		Header: http.Header{"Content-Type": {"application/octet-stream"}},
+	})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return g.decode(ctx, resp, out)
 }

@@ -192,7 +192,7 @@ func (m *Manager) follow(e *entry) {
 }
 
 // verdict tells why a sandbox ended and notes the limit that did it.
-func (m *Manager) verdict(e *entry, st *wire.Status) (reason, message string) {
+func (m *Manager) verdict(e *entry, st wire.Status) (reason, message string) {
 	switch x := st.Exit; {
 	case st.Fault != "":
 		return sandbox.EndFault, "the guest broke the protocol: " + clip(st.Fault)

@@ -28,18 +28,6 @@ const (
 	maxTickets = 256
 )
 
-// ticket is a batch of files on its way to a keeper.
-type ticket struct {
-	name  string
-	files []*os.File
-}
-
-func (t *ticket) close() {
-	if t != nil {
-		fdpass.Close(t.files)
-	}
-}
-
 // AddFiles takes files over under a ticket for [sandbox.Mount].Handle, "" for
 // a fresh one. They lapse after a minute. On an error they are closed.
 func (m *Manager) AddFiles(name string, files []*os.File) (handles []string, err error) {
@@ -85,26 +73,25 @@ func (t *tickets) drop(name string, h *held) {
 	}
 }
 
-// take returns the files of mounts, in their order, under a new ticket. Each
-// ticket is spent by it, whatever follows.
-func (t *tickets) take(mounts []sandbox.Mount) (*ticket, error) {
-	if len(mounts) == 0 {
-		return nil, nil
-	}
+// take returns the files of mounts, in their order, which the caller closes.
+// Each ticket is spent by it, whatever follows.
+func (t *tickets) take(mounts []sandbox.Mount) (files []*os.File, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	spent := map[string]*held{}
-	out := &ticket{name: rand.Text()}
 	defer func() {
 		for _, h := range spent {
 			fdpass.Close(h.files)
+		}
+		if err != nil {
+			fdpass.Close(files)
+			files = nil
 		}
 	}()
 	for _, mount := range mounts {
 		name, i, err := fdpass.ParseHandle(mount.Handle)
 		if err != nil {
-			out.close()
-			return nil, err
+			return files, err
 		}
 		if h := t.open[name]; h != nil {
 			h.timer.Stop()
@@ -113,18 +100,16 @@ func (t *tickets) take(mounts []sandbox.Mount) (*ticket, error) {
 		}
 		h := spent[name]
 		if h == nil || i >= len(h.files) {
-			out.close()
-			return nil, sandbox.Errorf(sandbox.NotFound, "no open file has this handle; it lapses after a minute and serves one create").
+			return files, sandbox.Errorf(sandbox.NotFound, "no open file has this handle; it lapses after a minute and serves one create").
 				WithField("handle", mount.Handle)
 		}
 		f, err := fdpass.Dup(h.files[i])
 		if err != nil {
-			out.close()
-			return nil, sandbox.Errorf(sandbox.ResourceExhausted, "the file of a volume cannot be held open: %w", err)
+			return files, sandbox.Errorf(sandbox.ResourceExhausted, "the file of a volume cannot be held open: %w", err)
 		}
-		out.files = append(out.files, f)
+		files = append(files, f)
 	}
-	return out, nil
+	return files, nil
 }
 
 func (t *tickets) close() {

@@ -1,0 +1,232 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/belljar-sh/belljar/internal/driver"
+	guest "github.com/belljar-sh/belljar/internal/guest/wire"
+	"github.com/belljar-sh/belljar/internal/manager"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// startRequest asks for a process.
+type startRequest struct {
+	guest.Start
+	Capture bool `json:"capture,omitempty"`
+}
+
+func (s startRequest) start() manager.Start { return manager.Start{Start: s.Start, Capture: s.Capture} }
+
+type createRequest struct {
+	Spec  sandbox.Spec  `json:"spec"`
+	Start *startRequest `json:"start,omitempty"`
+}
+
+type created struct {
+	Sandbox    sandbox.Sandbox `json:"sandbox"`
+	Process    *guest.Process  `json:"process,omitempty"`
+	StartError *sandbox.Error  `json:"start_error,omitempty"`
+}
+
+func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r); err != nil {
+		return err
+	}
+	var req createRequest
+	if err := decode(r, &req); err != nil {
+		return err
+	}
+	var start *manager.Start
+	if req.Start != nil {
+		st := req.Start.start()
+		start = &st
+	}
+	c, err := s.m.Create(r.Context(), req.Spec, start)
+	return answer(w, http.StatusCreated, created{c.Sandbox, c.Process, c.StartError}, err)
+}
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
+	q := newQuery(r)
+	all := q.flag("all")
+	if err := q.done(); err != nil {
+		return err
+	}
+	return answer(w, http.StatusOK, map[string]any{"sandboxes": s.m.List(all)}, nil)
+}
+
+func (s *Server) get(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r); err != nil {
+		return err
+	}
+	sb, err := s.m.Get(r.PathValue("ref"))
+	return answer(w, http.StatusOK, sb, err)
+}
+
+func (s *Server) kill(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r); err != nil {
+		return err
+	}
+	sb, err := s.m.Kill(r.Context(), r.PathValue("ref"))
+	return answer(w, http.StatusOK, sb, err)
+}
+
+func (s *Server) wait(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r); err != nil {
+		return err
+	}
+	sb, err := s.m.Wait(r.Context(), r.PathValue("ref"))
+	return answer(w, http.StatusOK, sb, err)
+}
+
+func (s *Server) setTimeout(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r); err != nil {
+		return err
+	}
+	var req struct {
+		Timeout *time.Duration `json:"timeout"`
+	}
+	if err := decode(r, &req); err != nil {
+		return err
+	}
+	if req.Timeout == nil {
+		return sandbox.Errorf(sandbox.Invalid, "a timeout is needed, 0 for none").WithField("timeout", "")
+	}
+	sb, err := s.m.SetTimeout(r.PathValue("ref"), *req.Timeout)
+	return answer(w, http.StatusOK, sb, err)
+}
+
+func (s *Server) stats(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r); err != nil {
+		return err
+	}
+	st, err := s.m.Stats(r.Context(), r.PathValue("ref"))
+	return answer(w, http.StatusOK, struct {
+		sandbox.Stats
+		Guest *guest.Metrics `json:"guest,omitempty"`
+	}{st.Host, st.Guest}, err)
+}
+
+// liveEvery is how often a quiet stream of events shows that it lives.
+const liveEvery = 30 * time.Second
+
+// events streams events, one JSON object a line.
+func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
+	q := newQuery(r)
+	since, follow := q.number("since"), q.flag("follow")
+	if err := q.done(); err != nil {
+		return err
+	}
+	events, more, err := s.m.Events(r.PathValue("ref"), since)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK)
+	enc, flush := json.NewEncoder(w), http.NewResponseController(w).Flush
+	alive := time.NewTicker(liveEvery)
+	defer alive.Stop()
+	for {
+		for _, ev := range events {
+			if err := enc.Encode(ev); err != nil {
+				panic(http.ErrAbortHandler)
+			}
+			since = ev.Seq
+		}
+		if err := flush(); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		if !follow || more == nil {
+			return nil
+		}
+		select {
+		case <-more:
+		case <-alive.C:
+			if _, err := w.Write([]byte("\n")); err != nil {
+				panic(http.ErrAbortHandler)
+			}
+		case <-r.Context().Done():
+			panic(http.ErrAbortHandler)
+		}
+		// The sandbox may have been forgotten meanwhile: then it is over.
+		if events, more, err = s.m.Events(r.PathValue("ref"), since); err != nil {
+			return nil
+		}
+	}
+}
+
+func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
+	q := newQuery(r)
+	process, follow := q.text("process"), q.flag("follow")
+	if err := q.done(); err != nil {
+		return err
+	}
+	out := &lateWriter{w: w, kind: frames}
+	err := s.m.Logs(r.Context(), r.PathValue("ref"), process, follow, out, out.flush)
+	if err != nil && out.begun {
+		panic(http.ErrAbortHandler)
+	}
+	return err
+}
+
+func (s *Server) templates(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r); err != nil {
+		return err
+	}
+	list, err := s.m.Templates(r.Context())
+	if list == nil {
+		list = []sandbox.Template{}
+	}
+	return answer(w, http.StatusOK, map[string]any{"templates": list}, err)
+}
+
+// info is client.Info.
+type info struct {
+	Version    string          `json:"version"`
+	Build      string          `json:"build"`
+	Mode       string          `json:"mode"`
+	PID        int             `json:"pid"`
+	Instance   string          `json:"instance"`
+	StartedAt  time.Time       `json:"started_at"`
+	Live       int             `json:"live"`
+	StateDir   string          `json:"state_dir,omitempty"`
+	RuntimeDir string          `json:"runtime_dir,omitempty"`
+	Reports    []driver.Report `json:"reports,omitempty"`
+}
+
+func (s *Server) info(w http.ResponseWriter, r *http.Request) error {
+	q := newQuery(r)
+	probe := q.flag("probe")
+	if err := q.done(); err != nil {
+		return err
+	}
+	out := info{
+		Version: s.o.Version, Build: s.o.Build, Mode: s.o.Mode, PID: os.Getpid(), Instance: s.o.Instance,
+		StartedAt: s.started, Live: s.m.Live(), StateDir: s.o.StateDir, RuntimeDir: s.o.RuntimeDir,
+	}
+	if probe {
+		reports, err := s.m.Probe(r.Context())
+		if err != nil {
+			return err
+		}
+		out.Reports = reports
+	}
+	return answer(w, http.StatusOK, out, nil)
+}
+
+func (s *Server) stop(w http.ResponseWriter, r *http.Request) error {
+	q := newQuery(r)
+	kill := q.flag("kill")
+	if err := q.done(); err != nil {
+		return err
+	}
+	if s.o.Stop == nil {
+		return sandbox.Errorf(sandbox.Unsupported, "there is no daemon to stop")
+	}
+	w.WriteHeader(http.StatusNoContent)
+	_ = http.NewResponseController(w).Flush()
+	s.o.Stop(kill)
+	return nil
+}
