@@ -1,12 +1,12 @@
 // Command inside is what the benchmarks run inside a sandbox: it measures the
 // guest's own fork and exec, fills and drains pipes and bare channels, and
-// idles. It imports nothing but the standard library and is linked statically.
+// idles. It is linked statically and imports little.
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/belljar-sh/belljar/bench/pattern"
 )
 
 // block is the size of reads and writes: with it the price of a system call
@@ -30,11 +32,10 @@ var roles = map[string]func(ctx context.Context, args []string) error{
 	"hello":    func(context.Context, []string) error { _, err := os.Stdout.WriteString("hello\n"); return err },
 	"forkexec": forkExec,
 	"emit":     emit,
-	"pattern":  pattern,
+	"pattern":  emitPattern,
 	"digest":   digest,
 	"drain":    drain,
-	"send":     send,
-	"receive":  receive,
+	"channel":  serveChannel,
 	"idle":     idle,
 }
 
@@ -129,33 +130,13 @@ func write(w io.Writer, n int64) error {
 	return nil
 }
 
-// pattern writes N bytes that differ from place to place, free of control
-// characters, so that a terminal passes them on as they are.
-func pattern(_ context.Context, args []string) error {
+// emitPattern writes N bytes of the pattern to standard output.
+func emitPattern(_ context.Context, args []string) error {
 	n, err := number(args, 0)
 	if err != nil {
 		return err
 	}
-	return WritePattern(os.Stdout, n)
-}
-
-// WritePattern writes the first n bytes of an endless text of numbered lines
-// without line ends.
-func WritePattern(w io.Writer, n int64) error {
-	var buf bytes.Buffer
-	for i := int64(0); n > 0; i++ {
-		fmt.Fprintf(&buf, "%015x.", i*2654435761)
-		if buf.Len() < block && int64(buf.Len()) < n {
-			continue
-		}
-		k, err := w.Write(buf.Bytes()[:min(n, int64(buf.Len()))])
-		if err != nil {
-			return err
-		}
-		n -= int64(k)
-		buf.Reset()
-	}
-	return nil
+	return pattern.Write(os.Stdout, n)
 }
 
 // digest prints count and SHA-256 of standard input.
@@ -195,38 +176,30 @@ func read(r io.Reader, n int64) (int64, error) {
 	return sum, nil
 }
 
-// send writes N bytes to descriptor FD.
-func send(_ context.Context, args []string) error {
-	f, n, err := channel(args)
-	if err != nil {
-		return err
-	}
-	return write(f, n)
-}
-
-// receive reads N bytes from descriptor FD and answers with one.
-func receive(_ context.Context, args []string) error {
-	f, n, err := channel(args)
-	if err != nil {
-		return err
-	}
-	if _, err := read(f, n); err != nil {
-		return err
-	}
-	_, err = f.Write([]byte{1})
-	return err
-}
-
-func channel(args []string) (*os.File, int64, error) {
+// serveChannel answers requests on descriptor FD, one after another: a byte
+// and a length (uint64, big endian). 'r' reads that many bytes and answers
+// with one, 's' sends that many.
+func serveChannel(_ context.Context, args []string) error {
 	fd, err := number(args, 0)
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
-	n, err := number(args, 1)
-	if err != nil {
-		return nil, 0, err
+	f := os.NewFile(uintptr(fd), "channel")
+	for {
+		var head [9]byte
+		if _, err := io.ReadFull(f, head[:]); err != nil {
+			return err
+		}
+		n := int64(binary.BigEndian.Uint64(head[1:]))
+		if head[0] == 's' {
+			err = write(f, n)
+		} else if _, err = read(f, n); err == nil {
+			_, err = f.Write([]byte{1})
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return os.NewFile(uintptr(fd), "channel"), n, nil
 }
 
 // idle waits to be ended.

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"time"
+
+	"github.com/belljar-sh/belljar/bench/harness"
+	"github.com/belljar-sh/belljar/client"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// settle is how long sandboxes stand before they are measured: garbage
+// collectors give memory back late.
+const settle = 5 * time.Second
+
+// idleOf starts n sandboxes of each kind and returns the memory of one in MiB.
+func (e *env) idleOf(ctx context.Context, n int) (ours, bare float64, err error) {
+	stop, err := e.startBare(ctx, n)
+	defer stop()
+	if err != nil {
+		return 0, 0, err
+	}
+	c, err := e.dial(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer c.Close()
+	kill, err := e.startIdle(ctx, c, n)
+	defer kill()
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := sleep(ctx, settle); err != nil {
+		return 0, 0, err
+	}
+	return e.measureIdle(n)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// startIdle creates n sandboxes whose guest has run one command.
+func (e *env) startIdle(ctx context.Context, c *client.Client, n int) (func(), error) {
+	var ids []string
+	kill := func() {
+		for _, id := range ids {
+			_, _ = c.Kill(context.WithoutCancel(ctx), id)
+		}
+	}
+	for range n {
+		created, err := c.Create(ctx, sandbox.Spec{}, nil)
+		if err != nil {
+			return kill, unavailable(err)
+		}
+		ids = append(ids, string(created.Sandbox.ID))
+		if _, err := output(ctx, c, ids[len(ids)-1], "/bin/true"); err != nil {
+			return kill, err
+		}
+	}
+	return kill, nil
+}
+
+// startBare starts n sandboxes without Belljar.
+func (e *env) startBare(ctx context.Context, n int) (func(), error) {
+	var cmds []*exec.Cmd
+	stop := func() {
+		for _, cmd := range cmds {
+			_ = cmd.Process.Signal(terminate)
+			_ = cmd.Wait()
+		}
+	}
+	root, err := e.bareRoot()
+	if err != nil {
+		return stop, err
+	}
+	for i := range n {
+		name := fmt.Sprintf("bare-idle-%d-%d", n, i)
+		dir, err := newBundle(name, root, "/inside", "idle").write(e.dir, name)
+		if err != nil {
+			return stop, err
+		}
+		cmd := e.runsc(ctx, dir, name)
+		if err := cmd.Start(); err != nil {
+			return stop, err
+		}
+		cmds = append(cmds, cmd)
+	}
+	return stop, e.waitBare(ctx, cmds)
+}
+
+// waitBare waits until each has a sentry and a gofer.
+func (e *env) waitBare(ctx context.Context, cmds []*exec.Cmd) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for _, cmd := range cmds {
+		for {
+			procs, err := harness.Processes()
+			if err != nil {
+				return err
+			}
+			if len(harness.Tree(procs, cmd.Process.Pid)) >= 3 {
+				break
+			}
+			if err := sleep(ctx, 100*time.Millisecond); err != nil {
+				return fmt.Errorf("a bare sandbox does not start: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// measureIdle adds up both kinds.
+func (e *env) measureIdle(n int) (ours, bare float64, err error) {
+	procs, err := harness.Processes()
+	if err != nil {
+		return 0, 0, err
+	}
+	keepers, err := e.keepers()
+	if err != nil {
+		return 0, 0, err
+	}
+	var mine, theirs []harness.Process
+	for _, k := range keepers {
+		mine = append(mine, harness.Tree(procs, k.PID)...)
+	}
+	for _, p := range procs {
+		if p.Exe == e.tool("runsc") && p.Name != "runsc" {
+			theirs = append(theirs, p)
+		}
+	}
+	for _, p := range []struct {
+		of  []harness.Process
+		sum *float64
+	}{{mine, &ours}, {theirs, &bare}} {
+		if len(p.of) == 0 {
+			return 0, 0, fmt.Errorf("no process of a sandbox was found")
+		}
+		pss, err := harness.PSS(p.of)
+		if err != nil {
+			return 0, 0, err
+		}
+		*p.sum = float64(pss) / (1 << 20) / float64(n)
+	}
+	return ours, bare, nil
+}

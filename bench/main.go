@@ -1,0 +1,92 @@
+// Command bench measures what SPECIFICATION.md promises, on this machine, with
+// the programs of one directory. It prints a table, or JSON for programs, and
+// exits 1 when a promise is broken or a case fails.
+//
+//	go run ./bench --bin bin [--json] [--rounds N] [CASE...]
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"github.com/belljar-sh/belljar/bench/harness"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	kept, err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	case !kept:
+		os.Exit(1)
+	}
+}
+
+// run reports whether every promise was kept.
+func run(ctx context.Context, args []string, out, progress io.Writer) (bool, error) {
+	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
+	fs.SetOutput(progress)
+	bin := fs.String("bin", "bin", "directory of the three programs")
+	asJSON := fs.Bool("json", false, "print JSON")
+	rounds := fs.Int("rounds", harness.Rounds, "how often each side is measured")
+	if err := fs.Parse(args); err != nil {
+		return false, err
+	}
+	e, err := newEnv(ctx, *bin, *rounds)
+	if err != nil {
+		return false, err
+	}
+	defer e.Close()
+	cases, err := choose(e.cases(), fs.Args())
+	if err != nil {
+		return false, err
+	}
+	results := harness.Run(ctx, cases, progress)
+	write := harness.WriteTable
+	if *asJSON {
+		write = harness.WriteJSON
+	}
+	broken := func(r *harness.Result) bool { return !r.Kept() }
+	return !slices.ContainsFunc(results, broken), write(out, results)
+}
+
+func (e *env) cases() []harness.Case {
+	return []harness.Case{
+		{Name: "version", Summary: "start of the command line", Run: e.version},
+		{Name: "run", Summary: "belljar run -- /bin/true against runsc run", Run: e.runTrue},
+		{Name: "exec", Summary: "exec with a daemon against the guest's own fork and exec", Run: e.exec},
+		{Name: "exact", Summary: "64 MiB through pipes and terminals", Run: e.exact},
+		{Name: "throughput", Summary: "output, upload and download against the bare channel", Run: e.throughput},
+		{Name: "idle", Summary: "memory of an idle sandbox against a bare one", Run: e.idle},
+		{Name: "parallel", Summary: "50 creates at once", Run: e.parallel},
+		{Name: "killed", Summary: "20 runs at once, half of them killed", Run: e.killed},
+		{Name: "rounds", Summary: "1,000 rounds of create, exec, kill", Run: e.manyRounds},
+	}
+}
+
+func choose(all []harness.Case, names []string) ([]harness.Case, error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	var out []harness.Case
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(c harness.Case) bool { return c.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no case %q", name)
+		}
+		out = append(out, all[i])
+	}
+	return out, nil
+}
