@@ -21,6 +21,9 @@ import (
 // a sandbox nor a client.
 const daemonIdle = 2 * time.Minute
 
+// reapLimit bounds the reaping of one keeper's directory.
+const reapLimit = 5 * time.Minute
+
 // Report is the one line that a keeper or reaper writes to its status
 // descriptor: that it serves (or has reaped), or why not.
 type Report struct {
@@ -110,6 +113,8 @@ func ReapCommand(ctx context.Context, args []string, drivers func() ([]driver.Dr
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, reapLimit)
+	defer cancel()
 	status := inherited(f.status, "status")
 	err = f.reap(ctx, drivers)
 	tell(status, err)
