@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/belljar-sh/belljar/client"
+	"github.com/belljar-sh/belljar/internal/build"
+)
+
+// app is one run of the command line.
+type app struct {
+	in, out, err *os.File
+	began        time.Time
+}
+
+// Main runs the command line args (without the program's name) and returns
+// the exit code. It takes over the process's signals.
+func Main(ctx context.Context, began time.Time, args []string, in, out, stderr *os.File) int {
+	a := &app{in: in, out: out, err: stderr, began: began}
+	// With a handler a write to a closed pipe is an error that ends the command
+	// in order; without one it would kill us with a sandbox still running.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if errors.Is(err, syscall.EPIPE) {
+		return exitPipe
+	}
+	return report(stderr, err)
+}
+
+const rootLong = `Belljar runs AI agents, and the code that they write, in sandboxes with a
+kernel of their own.
+
+  belljar run -- python3 -c 'print(6*7)'     one command in a fresh sandbox
+  belljar create --name work                 a sandbox that stays
+  belljar exec work -- make test             a command in it
+  belljar kill work                          the end of it`
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:                        "belljar",
+		Short:                      "run code that nobody vouches for",
+		Long:                       rootLong,
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		SuggestionsMinimumDistance: 2,
+		Args:                       cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return unknownCommand(cmd, args[0])
+		},
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(flagError)
+	root.AddGroup(&cobra.Group{ID: "use", Title: "Sandboxes:"},
+		&cobra.Group{ID: "template", Title: "What they start from:"},
+		&cobra.Group{ID: "machine", Title: "This machine:"})
+	add := func(group string, cmds ...*cobra.Command) {
+		for _, c := range cmds {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add("use", a.runCommand(), a.createCommand(), a.execCommand(), a.cpCommand(), a.lsCommand(),
+		a.logsCommand(), a.inspectCommand(), a.statsCommand(), a.killCommand())
+	add("template", a.templateCommand())
+	add("machine", a.doctorCommand(), a.daemonCommand(), a.versionCommand(), a.completionCommand())
+	root.SetHelpCommandGroupID("machine")
+	return root
+}
+
+func unknownCommand(cmd *cobra.Command, name string) error {
+	hint := fmt.Sprintf("`%s --help` lists the commands", cmd.CommandPath())
+	if s := cmd.SuggestionsFor(name); len(s) > 0 {
+		hint = "did you mean `" + cmd.CommandPath() + " " + strings.Join(s, "` or `") + "`?"
+	}
+	return usagef(hint, "unknown command %q for %q", name, cmd.CommandPath())
+}
+
+func flagError(cmd *cobra.Command, err error) error {
+	hint := fmt.Sprintf("see `%s --help`", cmd.CommandPath())
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		if near := nearFlag(cmd, unknown.GetSpecifiedName()); near != "" {
+			hint = "did you mean --" + near + "? " + hint
+		}
+	}
+	return &usageError{err: err, hint: hint}
+}
+
+// nearFlag returns the name of the flag that is most like name, "" when none
+// is near.
+func nearFlag(cmd *cobra.Command, name string) string {
+	best, least := "", 3
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if d := distance(f.Name, name); d < least && d < len(name) {
+			best, least = f.Name, d
+		}
+	})
+	return best
+}
+
+// distance counts the insertions, deletions and replacements between a and b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diag := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diag
+			if a[i] != b[j] {
+				cost++
+			}
+			diag = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// args wraps a check of the number of arguments so that it is wrong usage.
+func args(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, a []string) error {
+		if err := check(cmd, a); err != nil {
+			return usagef("usage: "+cmd.UseLine(), "%s: %w", cmd.CommandPath(), err)
+		}
+		return nil
+	}
+}
+
+// daemon returns a client of the user's daemon, which is started if need be.
+func (a *app) daemon(ctx context.Context) (*client.Client, error) {
+	return client.Dial(ctx, client.Options{Build: build.ID()})
+}
+
+// runningDaemon is daemon without starting one.
+func (a *app) runningDaemon(ctx context.Context) (*client.Client, error) {
+	return client.Dial(ctx, client.Options{Build: build.ID(), NoStart: true})
+}
+
+// formatFlag adds -o to cmd.
+func formatFlag(cmd *cobra.Command) *format {
+	f := new(format)
+	cmd.Flags().VarP(f, "output", "o", "how to print the result: json, yaml or table")
+	cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return []string{"json", "yaml", "table"}, cobra.ShellCompDirectiveNoFileComp
+	})
+	return f
+}
+
+// completeSandboxes offers the names of the sandboxes that live, when a daemon
+// runs.
+func (a *app) completeSandboxes(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	c, err := a.runningDaemon(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer c.Close()
+	list, err := c.List(cmd.Context(), false)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, s := range list {
+		if s.Name != "" {
+			out = append(out, s.Name)
+		} else {
+			out = append(out, string(s.ID))
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// firstSandbox completes the first argument only.
+func (a *app) firstSandbox(cmd *cobra.Command, args []string, to string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return a.completeSandboxes(cmd, args, to)
+}

@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belljar-sh/belljar/client"
+	"github.com/belljar-sh/belljar/internal/cli/terminal"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+func (a *app) createCommand() *cobra.Command {
+	var s specFlags
+	var f *format
+	cmd := &cobra.Command{
+		Use:   "create [flags] [-- CMD [ARG...]]",
+		Short: "make a sandbox that stays",
+		Long: `Create makes a sandbox that lives until it is killed, until its --timeout or
+until this machine restarts, and prints its ID. With a command that is started
+in it, detached: see belljar logs. The user's daemon is started when there is
+none.`,
+		Example: "  belljar create --name work -v .:/workspace -w /workspace\n  belljar exec work -- ls\n  belljar create --timeout 10m -- python3 -m http.server",
+		RunE: func(cmd *cobra.Command, argv []string) error {
+			spec, vols, err := s.spec(cmd, a.err)
+			if err != nil {
+				return err
+			}
+			defer closeVolumes(vols)
+			ctx, r := newRelay(cmd.Context())
+			defer r.stop()
+			err = a.create(ctx, spec, vols, argv, *f)
+			if status, ok := interrupted(ctx); ok {
+				return status
+			}
+			return err
+		},
+	}
+	cmd.Flags().SetInterspersed(false)
+	s.add(cmd)
+	f = formatFlag(cmd)
+	return cmd
+}
+
+// create makes a sandbox in the daemon and prints it.
+func (a *app) create(ctx context.Context, spec sandbox.Spec, vols []*volume, argv []string, f format) error {
+	c, err := a.daemon(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := sendVolumes(ctx, c, &spec, vols); err != nil {
+		return err
+	}
+	var start *client.Start
+	if len(argv) > 0 {
+		start = &client.Start{Argv: argv, Capture: true, Keep: true}
+	}
+	progress := a.progress("creating a sandbox")
+	made, err := c.Create(ctx, spec, start)
+	progress.end()
+	if err != nil {
+		return err
+	}
+	if f.machine() {
+		err = encode(a.out, f, made)
+	} else {
+		_, err = fmt.Fprintln(a.out, made.Sandbox.ID)
+	}
+	if err != nil {
+		return err
+	}
+	a.tellIsolation(made.Sandbox.Isolation)
+	if made.StartError != nil {
+		warn(a.err, "the sandbox %s exists, its command was not started", made.Sandbox.ID)
+		return a.startFailure(made.StartError)
+	}
+	return nil
+}
+
+// tellIsolation warns of a boundary that is weaker than the one asked for.
+func (a *app) tellIsolation(i sandbox.Isolation) {
+	if i.Requested != sandbox.Auto && i.Effective != i.Requested {
+		warn(a.err, "the boundary is %s instead of %s: %s", i.Effective, i.Requested, i.Reason)
+	}
+}
+
+// ttyErr reports whether a person watches standard error.
+func (a *app) ttyErr() bool { return terminal.IsTerminal(a.err) }

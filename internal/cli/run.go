@@ -1,0 +1,250 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belljar-sh/belljar/client"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// runFlags are the flags of run beside those of the sandbox.
+type runFlags struct {
+	specFlags
+	interactive, tty, detach, rm bool
+	timing                       bool
+	format                       *format
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run [flags] [--] CMD [ARG...]",
+		Short: "run one command in a fresh sandbox",
+		Long: `Run makes a sandbox, runs one command in it, passes its streams and exit code
+through and destroys the sandbox. It needs no daemon. With -d the command is
+left to the user's daemon: its sandbox stays until it is killed.`,
+		Example: `  belljar run -- python3 -c 'print(6*7)'
+  belljar run -it -- bash
+  belljar run -v .:/workspace -w /workspace --timeout 10m --memory 2g -- make test
+  belljar run -o json -- ./untrusted.sh`,
+		Args: args(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, argv []string) error { return a.run(cmd, &f, argv) },
+	}
+	fl := cmd.Flags()
+	fl.SetInterspersed(false)
+	fl.BoolVarP(&f.interactive, "interactive", "i", false, "pass standard input on")
+	fl.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
+	fl.BoolVarP(&f.detach, "detach", "d", false, "leave it to the daemon and print the sandbox's ID")
+	fl.BoolVar(&f.rm, "rm", false, "destroy the sandbox afterwards: without -d it always is")
+	fl.BoolVar(&f.timing, "timing", false, "print on standard error where the time went")
+	f.specFlags.add(cmd)
+	f.format = formatFlag(cmd)
+	return cmd
+}
+
+// graceTime is what a sandbox lives longer than the command in it may: the
+// command's own end is the guest's business, this is the host's.
+const graceTime = 15 * time.Second
+
+func (a *app) run(cmd *cobra.Command, f *runFlags, argv []string) error {
+	if err := a.checkStreams(f.interactive, f.tty, f.detach, *f.format); err != nil {
+		return err
+	}
+	if f.rm && f.detach {
+		return usagef("use --timeout to bound its life, or kill it when its work is done", "--rm does not go with -d: nobody waits for the end of the command")
+	}
+	spec, vols, err := f.spec(cmd, a.err)
+	if err != nil {
+		return err
+	}
+	defer closeVolumes(vols)
+	ctx, r := newRelay(cmd.Context())
+	defer r.stop()
+	if f.detach {
+		return a.finish(ctx, sandbox.Exit{}, a.create(ctx, spec, vols, argv, *f.format), 0, 0)
+	}
+	one := &oneRun{a: a, f: f, argv: argv, spec: spec, vols: vols, relay: r}
+	return one.run(ctx)
+}
+
+// oneRun is an attached run on its way.
+type oneRun struct {
+	a     *app
+	f     *runFlags
+	argv  []string
+	spec  sandbox.Spec
+	vols  []*volume
+	relay *relay
+
+	at      *attachment
+	hits    []sandbox.Event
+	created client.Created
+	exit    sandbox.Exit
+	marks   marks
+}
+
+// marks are the moments between which the time of a run goes.
+type marks struct{ asked, created, exited, ended time.Time }
+
+func (o *oneRun) run(ctx context.Context) error {
+	timeout := o.spec.Timeout
+	if timeout > 0 {
+		o.spec.Timeout = min(timeout+graceTime, sandbox.MaxTimeout)
+	}
+	o.at = o.a.attach(o.relay, o.f.interactive, o.f.tty)
+	defer o.at.end()
+	if o.f.format.machine() {
+		o.at.captureOutput(int64(o.f.outputLimit))
+	}
+	err := o.inSession(ctx, timeout)
+	o.at.end()
+	o.marks.ended = time.Now()
+	if status, ok := interrupted(ctx); ok {
+		return status
+	}
+	if err != nil {
+		return o.a.finish(ctx, o.exit, o.a.startFailure(err), 0, 0)
+	}
+	return o.report(ctx, timeout)
+}
+
+// inSession makes the sandbox, carries the command and destroys everything
+// again before it returns.
+func (o *oneRun) inSession(ctx context.Context, timeout time.Duration) (err error) {
+	s, err := o.a.ephemeral(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
+		defer cancel()
+		if cerr := s.close(end); err == nil {
+			err = cerr
+		}
+	}()
+	if err := sendVolumes(ctx, s.client, &o.spec, o.vols); err != nil {
+		return err
+	}
+	start := &client.Start{
+		ID: client.NewProcessID(), Argv: o.argv, Stdin: o.f.interactive, Timeout: timeout,
+	}
+	if o.f.tty {
+		size := o.at.size()
+		start.PTY = &size
+	}
+	progress := o.a.progress("starting a sandbox")
+	o.marks.asked = time.Now()
+	o.created, err = s.client.Create(ctx, o.spec, start)
+	o.marks.created = time.Now()
+	progress.end()
+	if err != nil {
+		return err
+	}
+	if o.created.StartError != nil {
+		return o.created.StartError
+	}
+	o.a.tellIsolation(o.created.Sandbox.Isolation)
+	ref := string(o.created.Sandbox.ID)
+	streams := o.at.streams()
+	o.at.begin()
+	o.exit, err = s.client.Follow(ctx, ref, start.ID, streams)
+	o.marks.exited = time.Now()
+	o.at.end() // the terminal goes back before the clean-up
+	if err == nil {
+		o.hits = limitHits(ctx, s.client, ref)
+	}
+	return err
+}
+
+// limitHits returns the events of limits that were hit.
+func limitHits(ctx context.Context, c *client.Client, ref string) []sandbox.Event {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	events, err := c.Events(ctx, ref, 0, false)
+	if err != nil {
+		return nil
+	}
+	defer events.Close()
+	var out []sandbox.Event
+	for {
+		e, err := events.Next()
+		if err == io.EOF || err != nil {
+			return out
+		}
+		if e.Kind == sandbox.EventLimit {
+			out = append(out, e)
+		}
+	}
+}
+
+// report prints what remains to be said and returns the exit code.
+func (o *oneRun) report(ctx context.Context, timeout time.Duration) error {
+	a, sb := o.a, &o.created.Sandbox
+	split := o.split()
+	var err error
+	if o.f.format.machine() {
+		res := newResult(sb, o.argv, o.exit, o.at)
+		res.Hits, res.Timing = o.hits, split
+		err = encode(a.out, *o.f.format, res)
+	} else {
+		o.tellHits()
+	}
+	if o.f.timing && err == nil {
+		err = split.print(a.err, sb.Timeline)
+	}
+	return a.finish(ctx, o.exit, err, limitOf(sb), timeout)
+}
+
+// tellHits mentions limits that the command has hit, unless the exit says it.
+func (o *oneRun) tellHits() {
+	seen := map[sandbox.LimitName]bool{}
+	for _, h := range o.hits {
+		if seen[h.Limit] || h.Limit == sandbox.LimitTime || h.Limit == sandbox.LimitMemory && o.exit.OOM {
+			continue
+		}
+		seen[h.Limit] = true
+		warn(o.a.err, "limit reached: %s: %s%s", h.Limit, h.Message, limitFlag(h.Limit))
+	}
+}
+
+// limitFlag names the flag that raises a limit.
+func limitFlag(l sandbox.LimitName) string {
+	flag, ok := map[sandbox.LimitName]string{
+		sandbox.LimitCPU: "--cpus", sandbox.LimitMemory: "--memory", sandbox.LimitProcesses: "--pids",
+		sandbox.LimitDisk: "--disk", sandbox.LimitOpenFiles: "--open-files", sandbox.LimitOutput: "--output-limit",
+	}[l]
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf(" (%s raises it)", flag)
+}
+
+// split sorts the steps of the create into the parts that people ask about.
+// The rest is our own.
+func (o *oneRun) split() timing {
+	took := func(name string) float64 {
+		for _, s := range o.created.Sandbox.Timeline {
+			if s.Name == name {
+				return ms(s.Took)
+			}
+		}
+		return 0
+	}
+	m := o.marks
+	t := timing{
+		Keeper: took("keeper"),
+		Boot:   took("keeper: create"),
+		Start:  took("keeper: start"),
+		Guest:  took("keeper: hello"),
+		Exec:   ms(m.exited.Sub(m.created)),
+		End:    ms(m.ended.Sub(m.exited)),
+		Total:  ms(m.ended.Sub(o.a.began)),
+	}
+	t.CLI = t.Total - t.Keeper - t.Boot - t.Start - t.Guest - t.Exec - t.End
+	return t
+}

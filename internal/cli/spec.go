@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belljar-sh/belljar/client"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// specFlags are the flags that describe a sandbox: run and create have them.
+type specFlags struct {
+	name, template, boundary, hostname string
+	workdir, user                      string
+	allowWeaker                        bool
+	cpus                               float64
+	memory, disk, outputLimit          byteSize
+	pids, openFiles                    int64
+	timeout                            span
+	env, envFiles, volumes, labels     []string
+}
+
+func (s *specFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&s.name, "name", "", "name of the sandbox")
+	f.StringVar(&s.template, "template", "", "what it starts from (default "+sandbox.DefaultTemplate+")")
+	f.StringVar(&s.boundary, "boundary", "", "what stands between it and the host (default gvisor)")
+	f.BoolVar(&s.allowWeaker, "allow-weaker", false, "take a weaker boundary when the one asked for is not to be had")
+	f.StringVar(&s.hostname, "hostname", "", "host name inside")
+	f.StringVarP(&s.workdir, "workdir", "w", "", "directory in which commands start (default: the user's home)")
+	f.StringVarP(&s.user, "user", "u", "", "user inside (default user)")
+	f.Float64Var(&s.cpus, "cpus", 0, "CPU time per wall time, in cores (default: all)")
+	f.VarP(&s.memory, "memory", "m", "memory of the whole sandbox (default 1GiB)")
+	f.Int64Var(&s.pids, "pids", 0, "processes and threads inside (default 1024)")
+	f.Var(&s.disk, "disk", "bytes that it may write to its file system (default 2GiB)")
+	f.Int64Var(&s.openFiles, "open-files", 0, "open files per process inside (default 4096)")
+	f.Var(&s.outputLimit, "output-limit", "output kept per process and stream (default 8MiB; 64KiB inside a result of -o json)")
+	f.Var(&s.timeout, "timeout", "time after which it is killed: 90, 90s, 5m")
+	f.StringArrayVarP(&s.env, "env", "e", nil, "environment: KEY=VALUE, or KEY to pass on yours")
+	f.StringArrayVar(&s.envFiles, "env-file", nil, "file with one KEY=VALUE per line")
+	f.StringArrayVarP(&s.volumes, "volume", "v", nil, "mount SRC at DST: SRC:DST or SRC:DST:ro")
+	f.StringArrayVar(&s.labels, "label", nil, "label: KEY=VALUE")
+	cmd.RegisterFlagCompletionFunc("boundary", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		var out []string
+		for _, b := range sandbox.Boundaries() {
+			out = append(out, string(b))
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// spec checks the flags and returns what they ask for. The volumes are open;
+// the caller closes them.
+func (s *specFlags) spec(cmd *cobra.Command, stderr *os.File) (sandbox.Spec, []*volume, error) {
+	spec, err := s.values(cmd)
+	if err != nil {
+		return spec, nil, err
+	}
+	vols, err := openVolumes(s.volumes, stderr)
+	if err != nil {
+		return spec, nil, err
+	}
+	for _, v := range vols {
+		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: v.source, Target: v.target, ReadOnly: v.readOnly})
+	}
+	if err := spec.Validate(); err != nil {
+		closeVolumes(vols)
+		return spec, nil, err
+	}
+	return spec, vols, nil
+}
+
+func (s *specFlags) values(cmd *cobra.Command) (spec sandbox.Spec, err error) {
+	for name, zero := range map[string]bool{"cpus": s.cpus == 0, "pids": s.pids == 0, "open-files": s.openFiles == 0} {
+		if zero && cmd.Flags().Changed(name) {
+			return spec, usagef("leave --"+name+" out for the default", "--%s 0: a limit of nothing cannot work", name)
+		}
+	}
+	env, err := environment(s.env, s.envFiles, os.LookupEnv)
+	if err != nil {
+		return spec, err
+	}
+	lab, err := labels(s.labels)
+	if err != nil {
+		return spec, err
+	}
+	return sandbox.Spec{
+		Name:        s.name,
+		Template:    s.template,
+		Boundary:    sandbox.Boundary(s.boundary),
+		AllowWeaker: s.allowWeaker,
+		Limits: sandbox.Limits{
+			CPUs: s.cpus, MemoryBytes: int64(s.memory), Processes: s.pids,
+			DiskBytes: int64(s.disk), OpenFiles: s.openFiles, OutputBytes: int64(s.outputLimit),
+		},
+		Env:      env,
+		Workdir:  s.workdir,
+		User:     s.user,
+		Hostname: s.hostname,
+		Timeout:  time.Duration(s.timeout),
+		Labels:   lab,
+	}, nil
+}
+
+// sendVolumes passes the open volumes to the manager and puts the handles into
+// the spec.
+func sendVolumes(ctx context.Context, c *client.Client, spec *sandbox.Spec, vols []*volume) error {
+	if len(vols) == 0 {
+		return nil
+	}
+	files := make([]*os.File, len(vols))
+	for i, v := range vols {
+		files[i] = v.file
+	}
+	handles, err := c.SendFiles(ctx, files)
+	if err != nil {
+		return err
+	}
+	if len(handles) != len(vols) {
+		return sandbox.Errorf(sandbox.Internal, "%d handles for %d volumes", len(handles), len(vols))
+	}
+	for i, h := range handles {
+		spec.Mounts[i].Handle = h
+	}
+	return nil
+}
