@@ -33,7 +33,11 @@ func TestMain(m *testing.M) {
 	} else {
 		buildStatic(testEngine, "github.com/belljar-sh/belljar/cmd/belljar-engine")
 	}
-	buildStatic(testGuest, "./testdata/guest")
+	if g := os.Getenv("BELLJAR_TEST_GUEST"); g != "" {
+		testGuest = g
+	} else {
+		buildStatic(testGuest, "./testdata/guest")
+	}
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)
@@ -146,7 +150,9 @@ func start(t testing.TB, d *Driver, req *driver.CreateRequest) *box {
 	return &box{t: t, i: i, down: bufio.NewReader(i.Channels().Down)}
 }
 
-func TestLife(t *testing.T) {
+func TestLife(t *testing.T) { inModes(t, testLife) }
+
+func testLife(t *testing.T) {
 	d := newDriver(t)
 	b := start(t, d, request(t))
 	if r := b.ask(map[string]any{"op": "echo"}); r.Out != "pid 1 cpus 2" {

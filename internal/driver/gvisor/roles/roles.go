@@ -10,6 +10,8 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
+
+	"github.com/belljar-sh/belljar/internal/driver/gvisor/hostfilter"
 )
 
 // engineFD is the program's own descriptor, inherited by a role because it was
@@ -25,12 +27,19 @@ func Run(args []string) (bool, error) {
 		if err := unix.Close(engineFD); err != nil {
 			return true, fmt.Errorf("close the engine's descriptor: %w", err)
 		}
+		if err := hostfilter.Install(); err != nil {
+			return true, err
+		}
+		addPrograms()
 		play(new(sentrycmd.Boot))
 	case "runsc-gofer":
 		if err := unix.Close(engineFD); err != nil {
 			return true, fmt.Errorf("close the engine's descriptor: %w", err)
 		}
 		if err := stageTrees(os.Getenv); err != nil {
+			return true, err
+		}
+		if err := hostfilter.Install(); err != nil {
 			return true, err
 		}
 		play(new(cmd.Gofer))
