@@ -168,7 +168,7 @@ func (s *Server) child(id identity, req *wire.Start, env map[string]string, cwd 
 	if fallback {
 		dirs = append(dirs, "/")
 	}
-	c := &child{cgroup: -1, tty: req.PTY != nil, fds: [3]int{-1, -1, -1}}
+	c := &child{cgroup: -1, zero: [2]byte{'0'}, tty: req.PTY != nil, fds: [3]int{-1, -1, -1}}
 	var err [4]error
 	c.argv, err[0] = cstrings(req.Argv)
 	c.env, err[1] = cstrings(vars)
