@@ -16,6 +16,7 @@ import (
 	"github.com/belljar-sh/belljar/internal/daemon/keepers"
 	"github.com/belljar-sh/belljar/internal/keeper/launch"
 	"github.com/belljar-sh/belljar/internal/template"
+	"github.com/belljar-sh/belljar/internal/template/holding"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -177,7 +178,7 @@ func (a *app) serve(ctx context.Context, grace time.Duration, crashPoints bool) 
 		Launcher: launcher{launch.Options{RuntimeDir: dirs.Runtime, Kind: "daemon"}},
 	})
 	return daemon.Run(ctx, daemon.Options{
-		Dirs: dirs, Keepers: &holding{pool, store, dirs}, Templates: templateSource{store}, Boundaries: boundaries,
+		Dirs: dirs, Keepers: holding.Keepers(pool, store, dirs.Keepers()), Templates: holding.Templates(store), Boundaries: boundaries,
 		Guest: guest, Version: build.Version, Build: build.ID(), Grace: grace, Log: log, CrashPoints: crashPoints,
 	})
 }

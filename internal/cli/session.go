@@ -15,6 +15,7 @@ import (
 	"github.com/belljar-sh/belljar/internal/keeper/launch"
 	"github.com/belljar-sh/belljar/internal/manager"
 	"github.com/belljar-sh/belljar/internal/template"
+	"github.com/belljar-sh/belljar/internal/template/holding"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -42,10 +43,13 @@ func (a *app) ephemeral(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := dirs.MakeState(); err != nil {
+		return nil, errors.Join(err, p.Close(context.WithoutCancel(ctx)))
+	}
 	store := template.New(dirs.Templates(), template.Options{})
 	m, err := manager.Open(ctx, manager.Options{
-		Keepers:    &holding{&ownKeepers{p: p}, store, dirs},
-		Templates:  templateSource{store},
+		Keepers:    holding.Keepers(&ownKeepers{p: p}, store, dirs.Keepers()),
+		Templates:  holding.Templates(store),
 		Boundaries: boundaries,
 		Guest:      guest,
 		Build:      build.ID(),

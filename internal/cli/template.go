@@ -27,9 +27,12 @@ func (a *app) templateCommand() *cobra.Command {
 	return cmd
 }
 
-// templates returns this user's store.
+// templates returns this user's store, its directory made.
 func (a *app) templates() (*template.Store, error) {
 	dirs, err := userDirs()
+	if err == nil {
+		err = dirs.MakeState()
+	}
 	if err != nil {
 		return nil, err
 	}
