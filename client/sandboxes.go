@@ -151,14 +151,25 @@ func (c *Client) Templates(ctx context.Context) ([]sandbox.Template, error) {
 	return out.Templates, err
 }
 
-// Stop ends the daemon. Without kill its sandboxes go on and the next daemon
-// adopts them; with it they are killed first.
+// Stop ends the daemon and returns when it has ended. Without kill its
+// sandboxes go on and the next daemon adopts them; with it they are killed
+// first.
 func (c *Client) Stop(ctx context.Context, kill bool) error {
 	q := url.Values{}
 	if kill {
 		q.Set("kill", "1")
 	}
-	return c.call(ctx, http.MethodPost, "/stop", q, nil, nil)
+	wait := func(context.Context) error { return nil }
+	if t, ok := c.rt.(*unixTransport); ok {
+		var err error
+		if wait, err = t.on.Ending(ctx); err != nil {
+			return transportError(ctx, err)
+		}
+	}
+	if err := c.call(ctx, http.MethodPost, "/stop", q, nil, nil); err != nil {
+		return err
+	}
+	return wait(ctx)
 }
 
 // FileSender is an optional interface of a transport that can pass open files

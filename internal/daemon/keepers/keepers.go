@@ -15,7 +15,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -159,11 +161,25 @@ func (p *Pool) dirs() (out []string, err error) {
 		return nil, sandbox.Errorf(sandbox.Internal, "the keepers cannot be listed: %w", err).WithField("directory", p.o.Dir)
 	}
 	for _, n := range names {
-		if n.IsDir() {
+		if n.IsDir() && !unfinished(n) {
 			out = append(out, filepath.Join(p.o.Dir, n.Name()))
 		}
 	}
 	return out, nil
+}
+
+// unfinishedAge is how old a directory is before its maker counts as dead
+// although it has not given it its name yet.
+const unfinishedAge = time.Minute
+
+// unfinished reports whether somebody may still be making a directory: it has
+// no lock yet.
+func unfinished(e os.DirEntry) bool {
+	if !strings.HasPrefix(e.Name(), ".") {
+		return false
+	}
+	info, err := e.Info()
+	return err != nil || time.Since(info.ModTime()) < unfinishedAge
 }
 
 // Reap removes what dead keepers have left: of all with name "".

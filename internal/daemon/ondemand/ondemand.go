@@ -67,22 +67,64 @@ func (o Options) connect(ctx context.Context, socket string) (net.Conn, error) {
 
 // CheckPeer refuses a connection whose other end runs as another user.
 func CheckPeer(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
+	cred, err := peer(conn)
 	if err != nil {
-		return sandbox.Errorf(sandbox.Internal, "the peer cannot be asked for: %w", err)
-	}
-	var cred *unix.Ucred
-	var cerr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		cerr = err
-	}
-	if cerr != nil {
-		return sandbox.Errorf(sandbox.Internal, "the peer cannot be asked for: %w", cerr)
+		return err
 	}
 	if int(cred.Uid) != os.Geteuid() {
 		return sandbox.Errorf(sandbox.Denied, "the other end of the socket belongs to user %d", cred.Uid)
 	}
 	return nil
+}
+
+func peer(conn *net.UnixConn) (cred *unix.Ucred, err error) {
+	raw, err := conn.SyscallConn()
+	if err == nil {
+		cerr := raw.Control(func(fd uintptr) {
+			cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		})
+		err = errors.Join(err, cerr)
+	}
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Internal, "the other end of the socket cannot be told: %w", err)
+	}
+	return cred, nil
+}
+
+// Ending returns a function that waits until the daemon that runs now has
+// ended, whatever follows it.
+func (o Options) Ending(ctx context.Context) (wait func(context.Context) error, err error) {
+	conn, err := o.connect(ctx, o.Dirs.DaemonSocket())
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	cred, err := peer(conn.(*net.UnixConn))
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.PidfdOpen(int(cred.Pid), unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Internal, "the daemon cannot be waited for: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "daemon")
+	return func(ctx context.Context) error {
+		defer f.Close()
+		return awaitEnd(ctx, fd)
+	}, nil
+}
+
+// awaitEnd waits for a process by its descriptor.
+func awaitEnd(ctx context.Context, fd int) error {
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 20)
+		switch {
+		case n > 0:
+			return nil
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return sandbox.Errorf(sandbox.Internal, "the daemon cannot be waited for: %w", err)
+		case ctx.Err() != nil:
+			return sandbox.Errorf(sandbox.DeadlineExceeded, "the daemon has not ended yet").WithCause(ctx.Err())
+		}
+	}
 }
