@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,10 +24,11 @@ type env struct {
 	state  string
 	rt     string
 	dir    string
-	rounds int
+	rounds int // of each side of a comparison
+	many   int // of create, exec, kill
 }
 
-func newEnv(ctx context.Context, bin string, rounds int) (*env, error) {
+func newEnv(ctx context.Context, bin string, rounds, many int) (*env, error) {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func newEnv(ctx context.Context, bin string, rounds int) (*env, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &env{bin: bin, dir: dir, tools: filepath.Join(dir, "tools"), state: filepath.Join(dir, "s"), rt: filepath.Join(dir, "r"), rounds: rounds}
+	e := &env{bin: bin, dir: dir, tools: filepath.Join(dir, "tools"), state: filepath.Join(dir, "s"), rt: filepath.Join(dir, "r"), rounds: rounds, many: many}
 	for _, d := range []string{e.tools, e.state, e.rt} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			return nil, err
@@ -155,28 +155,31 @@ func unavailable(err error) error {
 	return err
 }
 
-// clean takes holdings until nothing is left of what came after before, or
-// time is up.
+// clean waits until nothing is left of what came after before, and returns
+// what still is when time is up.
 func (e *env) clean(ctx context.Context, before harness.Holdings, patience time.Duration) ([]string, error) {
 	w := e.watched()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	end := time.After(patience)
+	var left harness.Holdings
 	for {
 		now, err := w.Take()
 		if err != nil {
 			return nil, err
 		}
-		left := now.Since(before)
-		if len(left) == 0 {
+		if left == nil {
+			left = now.Since(before)
+		}
+		if left = left.Still(now); len(left) == 0 {
 			return nil, nil
 		}
 		select {
 		case <-tick.C:
 		case <-end:
-			return left, nil
+			return left.Names(), nil
 		case <-ctx.Done():
-			return left, errors.Join(ctx.Err())
+			return left.Names(), ctx.Err()
 		}
 	}
 }
@@ -187,7 +190,7 @@ func (e *env) watched() harness.Watched {
 
 // addLeft promises that nothing is left and names what is.
 func addLeft(r *harness.Result, left []string) {
-	r.AtMost("kinds of thing left on the host", float64(len(left)), 0, "")
+	r.AtMost("things left on the host", float64(len(left)), 0, "")
 	for _, l := range left {
 		r.Logf("left: %s", l)
 	}

@@ -2,7 +2,7 @@
 // the programs of one directory. It prints a table, or JSON for programs, and
 // exits 1 when a promise is broken or a case fails.
 //
-//	go run ./bench --bin bin [--json] [--rounds N] [CASE...]
+//	go run ./bench --bin bin [--json] [--rounds N] [--many N] [CASE...]
 package main
 
 import (
@@ -41,10 +41,11 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (bool, err
 	bin := fs.String("bin", "bin", "directory of the three programs")
 	asJSON := fs.Bool("json", false, "print JSON")
 	rounds := fs.Int("rounds", harness.Rounds, "how often each side is measured")
+	many := fs.Int("many", 1000, "rounds of create, exec, kill")
 	if err := fs.Parse(args); err != nil {
 		return false, err
 	}
-	e, err := newEnv(ctx, *bin, *rounds)
+	e, err := newEnv(ctx, *bin, *rounds, *many)
 	if err != nil {
 		return false, err
 	}
@@ -72,7 +73,7 @@ func (e *env) cases() []harness.Case {
 		{Name: "idle", Summary: "memory of an idle sandbox against a bare one", Run: e.idle},
 		{Name: "parallel", Summary: "50 creates at once", Run: e.parallel},
 		{Name: "killed", Summary: "20 runs at once, half of them killed", Run: e.killed},
-		{Name: "rounds", Summary: "1,000 rounds of create, exec, kill", Run: e.manyRounds},
+		{Name: "rounds", Summary: "many rounds of create, exec, kill", Run: e.manyRounds},
 	}
 }
 

@@ -126,9 +126,10 @@ func TestHoldings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left := strings.Join(during.Since(before), "; ")
-	if !strings.Contains(left, "processes planted: 1") || !strings.Contains(left, "files in "+root) {
-		t.Errorf("got %q, want the planted process and file", left)
+	process := fmt.Sprintf("process %d planted", cmd.Process.Pid)
+	left := during.Since(before)
+	if !left[process] || !left["file "+file] {
+		t.Errorf("got %q, want %q and the planted file", left.Names(), process)
 	}
 	if rss := RSS(cmd.Process.Pid); rss <= 0 {
 		t.Errorf("RSS: got %d, want more than nothing", rss)
@@ -140,10 +141,8 @@ func TestHoldings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range after.Since(before) {
-		if strings.HasPrefix(l, "processes planted") || strings.HasPrefix(l, "files in "+root) {
-			t.Errorf("got %q, want nothing left", l)
-		}
+	if still := left.Still(after); still[process] || still["file "+file] {
+		t.Errorf("got %q, want nothing left of what was planted", still.Names())
 	}
 }
 

@@ -10,15 +10,12 @@ import (
 	"strings"
 )
 
-// Holdings is what an installation of Belljar holds on the host, as the host
-// itself tells: nothing here is asked of the daemon.
-type Holdings struct {
-	Processes  map[string]int // by name, of those that run one of our programs, zombies included
-	Mounts     int            // in the machine's own mount namespace
-	Cgroups    map[string]int // directories of ours, by hierarchy
-	Namespaces int            // different namespaces of all processes
-	Files      map[string]int // files and directories, by root
-}
+// Holdings names what an installation of Belljar holds on the host, as the
+// host itself tells: nothing here is asked of the daemon. Cgroups, namespaces
+// and mounts are the whole machine's, since a leaked one belongs to nobody;
+// that is why things are named and not counted: what others make and remove
+// meanwhile drops out.
+type Holdings map[string]bool
 
 // Watched says where to look.
 type Watched struct {
@@ -26,87 +23,75 @@ type Watched struct {
 	Roots    []string // state and runtime directories
 }
 
-// Take counts what is held now.
+// Take names what is held now.
 func (w Watched) Take() (Holdings, error) {
-	h := Holdings{Processes: map[string]int{}, Cgroups: map[string]int{}, Files: map[string]int{}}
+	h := Holdings{}
 	procs, err := Processes()
 	if err != nil {
-		return h, err
+		return nil, err
 	}
 	for _, p := range procs {
 		// A sandbox's processes run our engine under other names; the file tells.
-		if strings.HasPrefix(p.Exe, w.Programs+"/") || strings.HasPrefix(p.Name, "belljar") {
-			h.Processes[p.Name]++
+		// Zombies have no file but the name of the thread that started them.
+		if strings.HasPrefix(p.Exe, w.Programs+"/") || p.State == 'Z' && strings.HasPrefix(p.Name, "belljar") {
+			h[fmt.Sprintf("process %d %s", p.PID, p.Name)] = true
 		}
 	}
-	h.Namespaces = namespaces(procs)
+	h.addNamespaces(procs)
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return h, err
+		return nil, err
 	}
-	h.Mounts = strings.Count(string(mounts), "\n")
+	for line := range strings.Lines(string(mounts)) {
+		h["mount "+strings.TrimSpace(line)] = true
+	}
 	for _, root := range w.Roots {
-		h.Files[root] = countTree(root, func(string) bool { return true })
+		h.addTree("file", root, func(string, fs.DirEntry) bool { return true })
 	}
-	hierarchies, _ := filepath.Glob("/sys/fs/cgroup/*")
-	for _, dir := range append(hierarchies, "/sys/fs/cgroup") {
-		n := countTree(dir, func(name string) bool { return strings.Contains(name, "belljar") })
-		if n > 0 {
-			h.Cgroups[dir] = n
-		}
-	}
+	h.addTree("cgroup", "/sys/fs/cgroup", func(rel string, d fs.DirEntry) bool {
+		return d.IsDir() && strings.Contains(rel, "belljar")
+	})
 	return h, nil
 }
 
-func namespaces(procs []Process) int {
-	seen := map[string]bool{}
+func (h Holdings) addNamespaces(procs []Process) {
 	for _, p := range procs {
 		dir := fmt.Sprintf("/proc/%d/ns", p.PID)
 		for _, kind := range []string{"mnt", "net", "pid", "user", "ipc", "uts"} {
 			if id, err := os.Readlink(filepath.Join(dir, kind)); err == nil {
-				seen[id] = true
+				h["namespace "+id] = true
 			}
 		}
 	}
-	return len(seen)
 }
 
-// countTree counts what lies beneath root and has a path that counts.
-func countTree(root string, counts func(rel string) bool) int {
-	n := 0
-	filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+// addTree names what lies beneath root and counts.
+func (h Holdings) addTree(what, root string, counts func(rel string, d fs.DirEntry) bool) {
+	// What is gone meanwhile is not held.
+	_ = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // gone meanwhile
-		}
-		if strings.HasPrefix(root, "/sys/fs/cgroup") && !d.IsDir() {
 			return nil
 		}
-		if rel, err := filepath.Rel(root, p); err == nil && rel != "." && counts(rel) {
-			n++
+		if rel, err := filepath.Rel(root, p); err == nil && rel != "." && counts(rel, d) {
+			h[what+" "+p] = true
 		}
 		return nil
 	})
-	return n
 }
 
-// Since lists what h holds more than before, one sentence each; empty when
-// nothing is left.
-func (h Holdings) Since(before Holdings) []string {
-	var out []string
-	more := func(what string, now, then int) {
-		if now > then {
-			out = append(out, fmt.Sprintf("%s: %d, were %d", what, now, then))
-		}
-	}
-	moreOf := func(what string, now, then map[string]int) {
-		for _, k := range slices.Sorted(maps.Keys(now)) {
-			more(what+" "+k, now[k], then[k])
-		}
-	}
-	moreOf("processes", h.Processes, before.Processes)
-	moreOf("cgroups in", h.Cgroups, before.Cgroups)
-	moreOf("files in", h.Files, before.Files)
-	more("mounts", h.Mounts, before.Mounts)
-	more("namespaces", h.Namespaces, before.Namespaces)
+// Since returns what h holds and before did not.
+func (h Holdings) Since(before Holdings) Holdings {
+	out := maps.Clone(h)
+	maps.DeleteFunc(out, func(name string, _ bool) bool { return before[name] })
 	return out
 }
+
+// Still returns what h and later both hold.
+func (h Holdings) Still(later Holdings) Holdings {
+	out := maps.Clone(h)
+	maps.DeleteFunc(out, func(name string, _ bool) bool { return !later[name] })
+	return out
+}
+
+// Names lists everything, sorted.
+func (h Holdings) Names() []string { return slices.Sorted(maps.Keys(h)) }
