@@ -72,6 +72,10 @@ func (z Zone) Locked() bool {
 	return z.kind != Ordinary && z.kind != GitLock && z.kind != GitDir
 }
 
+// Partial tells that the entry is the first part of a pattern of several names:
+// ".config", say, since ".config/git" is locked.
+func (z Zone) Partial() bool { return z.place == inTree && z.node != nil && len(z.node.children) > 0 }
+
 // InGitDir tells that the entry lies in a directory called .git.
 func (z Zone) InGitDir() bool { return z.place >= inGit }
 
