@@ -48,6 +48,9 @@ type Options struct {
 type Driver struct {
 	opts   Options
 	script script
+
+	mu   sync.Mutex
+	here map[sandbox.ID]here // guests in this process
 }
 
 var _ driver.Driver = (*Driver)(nil)
@@ -57,7 +60,7 @@ func New(o Options) *Driver {
 	if o.Boundary == "" {
 		o.Boundary = sandbox.GVisor
 	}
-	return &Driver{opts: o}
+	return &Driver{opts: o, here: map[sandbox.ID]here{}}
 }
 
 // Boundary returns what the driver claims to be.
@@ -160,6 +163,11 @@ func (d *Driver) release(ctx context.Context, h driver.Handle) error {
 	if err := json.Unmarshal(h.Data, &data); err != nil {
 		return sandbox.Errorf(sandbox.Invalid, "not a handle of the fake driver: %w", err)
 	}
+	d.mu.Lock()
+	if g, ok := d.here[h.ID]; ok {
+		g.cancel()
+	}
+	d.mu.Unlock()
 	if err := killMarked(ctx, data.Mark); err != nil {
 		return err
 	}

@@ -30,8 +30,17 @@ type here struct{ cancel context.CancelFunc }
 // serveHere runs the guest until Kill; life outlasts the call of Start.
 func (in *instance) serveHere(life context.Context) runner {
 	ctx, cancel := context.WithCancel(life)
+	d, id := in.d, in.handle.ID
+	d.mu.Lock()
+	d.here[id] = here{cancel}
+	d.mu.Unlock()
 	go func() {
 		defer cancel()
+		defer func() {
+			d.mu.Lock()
+			delete(d.here, id)
+			d.mu.Unlock()
+		}()
 		code := in.d.opts.Serve(ctx, in.inside.Down, in.inside.Up)
 		in.inside.Down.Close()
 		in.inside.Up.Close()
