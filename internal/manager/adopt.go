@@ -30,6 +30,7 @@ func (m *Manager) adopt(ctx context.Context) error {
 	}
 	var live []found
 	for _, k := range keepers {
+		m.tie(k)
 		ask, cancel := context.WithTimeout(ctx, askTime)
 		list, err := k.List(ask)
 		cancel()
@@ -37,7 +38,6 @@ func (m *Manager) adopt(ctx context.Context) error {
 			// It lives and does not answer: its sandboxes cannot be judged. They
 			// are buried below, which goes on until it answers or dies.
 			m.log.Error("a keeper does not answer", "keeper", k.Name(), "err", err)
-			m.tie(k)
 			continue
 		}
 		for _, st := range list {
@@ -85,7 +85,8 @@ func (m *Manager) recall(ctx context.Context) error {
 	return nil
 }
 
-// tie connects the records of a keeper with it.
+// tie connects the records of a keeper with it: also those of sandboxes that
+// it does not have, which it is asked to remove all the same.
 func (m *Manager) tie(k Keeper) {
 	for _, e := range m.entries() {
 		if e.on(k.Name()) {
@@ -108,9 +109,6 @@ func (m *Manager) adoptOne(k Keeper, st wire.Status) bool {
 	e.mu.Lock()
 	r := &e.rec
 	here := r.Keeper == k.Name() && r.Instance == k.Instance()
-	if here {
-		e.keeper = k
-	}
 	ok := here && r.Sandbox.State == sandbox.Running && r.Sandbox.Generation == st.Generation && (st.Running || st.Exit != nil)
 	captured := r.Captured
 	e.mu.Unlock()
