@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -29,6 +30,7 @@ type creation struct {
 	cg     *group
 	limits []sandbox.LimitStatus
 	trees  *trees
+	shares []*share
 	log    *tail
 	logW   *os.File
 	ctl    *control
@@ -118,6 +120,9 @@ func (c *creation) prepare() (err error) {
 		return err
 	}
 	c.onUndo(c.trees.close)
+	if err := c.openShares(); err != nil {
+		return err
+	}
 	if c.log, c.logW, err = newTail(); err != nil {
 		return err
 	}
@@ -126,12 +131,14 @@ func (c *creation) prepare() (err error) {
 }
 
 // startSentry starts gVisor's boot role.
-func (c *creation) startSentry() (err error) {
-	r := newRole(c.d.engine, argv0Sentry, baseFlags(c.req.Root.Setuid, c.d.opts.DebugDir)...)
+func (c *creation) startSentry() error {
+	r, err := c.newRole(argv0Sentry, "boot")
+	if err != nil {
+		return err
+	}
 	defer r.closeGiven()
 	c.sentry = r
-	r.cmd.Stderr = c.logW
-	r.arg("boot", "--bundle="+c.req.Dir, "--apply-caps=true", "--setup-root=true", "--attached=true",
+	r.arg("--apply-caps=true", "--setup-root=true", "--attached=true",
 		"--cpu-num="+strconv.Itoa(cpusSeen(c.req.Limits.CPUs)),
 		"--cpu-period="+strconv.Itoa(cpuPeriod),
 		"--cpu-quota="+strconv.FormatInt(int64(c.req.Limits.CPUs*cpuPeriod), 10),
@@ -139,7 +146,7 @@ func (c *creation) startSentry() (err error) {
 		"--total-host-memory="+strconv.FormatInt(c.req.Limits.MemoryBytes, 10),
 		"--product-name=belljar")
 	for _, give := range []func(*role) error{
-		c.giveSpec, c.giveRoot, c.giveControl, c.giveSync, c.giveGuest, c.giveStdio, c.giveChannels,
+		c.giveSpec, c.giveFiles, c.giveControl, c.giveSync, c.giveGuest, c.giveStdio, c.giveChannels,
 	} {
 		if err := give(r); err != nil {
 			return err
@@ -169,35 +176,42 @@ func startError(d *Driver, what string, err error) error {
 }
 
 func (c *creation) giveSpec(r *role) error {
-	f, err := writeSpec(c.req.Dir, "config.json", sentrySpec(c.req))
-	if err == nil {
-		r.give("spec-fd", f)
+	spec := sentrySpec(c.req)
+	if err := c.addShares(spec, func(n int) string { return c.shares[n].target }); err != nil {
+		return err
 	}
-	return err
-}
-
-// giveRoot connects the sentry to the gofer, which serves the lower layer, and
-// hands it the file for the upper one.
-func (c *creation) giveRoot(r *role) error {
-	sentryEnd, goferEnd, err := socketpair()
+	f, err := writeSpec(c.req.Dir, "config.json", spec)
 	if err != nil {
 		return err
 	}
-	r.give("io-fds", sentryEnd)
-	g := newRole(c.d.engine, argv0Gofer, baseFlags(c.req.Root.Setuid, c.d.opts.DebugDir)...)
-	g.arg("gofer", "--bundle="+c.req.Dir)
-	g.give("io-fds", goferEnd)
-	c.gofer = g
-	c.onUndo(g.closeGiven)
+	r.give("spec-fd", f)
+	return nil
+}
 
-	size := strconv.FormatInt(c.req.Limits.DiskBytes, 10)
-	store, err := openStore(c.d.opts.StoreDir, c.req.Dir, "/var/tmp")
+// giveFiles connects the sentry to the gofer, which serves the root's lower
+// layer and the shares, and hands it the file for the root's upper layer.
+func (c *creation) giveFiles(r *role) error {
+	g, err := c.newRole(argv0Gofer, "gofer")
 	if err != nil {
-		r.arg("--gofer-mount-confs=lisafs:memory:size=" + size)
-		return nil
+		return err
 	}
-	r.arg("--gofer-mount-confs=lisafs:anon:size=" + size)
-	r.give("gofer-filestore-fds", store)
+	c.gofer = g
+	for range 1 + len(c.shares) {
+		sentryEnd, goferEnd, err := socketpair()
+		if err != nil {
+			return err
+		}
+		r.give("io-fds", sentryEnd)
+		g.give("io-fds", goferEnd)
+	}
+	upper := "memory"
+	if store, err := openStore(c.d.opts.StoreDir, c.req.Dir, "/var/tmp"); err == nil {
+		r.give("gofer-filestore-fds", store)
+		upper = "anon"
+	}
+	shares := strings.Repeat(",lisafs:none", len(c.shares))
+	r.arg(fmt.Sprintf("--gofer-mount-confs=lisafs:%s:size=%d%s", upper, c.req.Limits.DiskBytes, shares))
+	g.arg("--gofer-mount-confs=none:memory,lisafs:none" + shares)
 	return nil
 }
 
@@ -272,14 +286,23 @@ func (c *creation) startGofer() error {
 	r := c.gofer
 	defer r.closeGiven()
 	defer c.trees.close()
+	defer func() {
+		for _, s := range c.shares {
+			s.tree.Close()
+		}
+	}()
 	if err := c.mapOwners(); err != nil {
 		return err
 	}
-	spec, err := writeSpec(c.req.Dir, "gofer.json", goferSpec())
+	spec := goferSpec()
+	if err := c.addShares(spec, shareName); err != nil {
+		return err
+	}
+	specFile, err := writeSpec(c.req.Dir, "gofer.json", spec)
 	if err != nil {
 		return err
 	}
-	r.give("spec-fd", spec)
+	r.give("spec-fd", specFile)
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -291,18 +314,20 @@ func (c *creation) startGofer() error {
 	}
 	ours.Close() // nothing is ever opened on the gofer's behalf
 	r.give("rpc-fd", theirs)
-	r.arg("--gofer-mount-confs=none:memory,lisafs:none", string(c.req.ID))
+	r.arg(string(c.req.ID))
 
 	plan := GoferPlan{Root: r.lend(c.trees.root)}
 	for n, b := range c.req.Root.Binds {
 		plan.Binds = append(plan.Binds, GoferBind{FD: r.lend(c.trees.binds[n]), Target: b.Target})
+	}
+	for _, s := range c.shares {
+		plan.Shares = append(plan.Shares, GoferShare{FD: r.lend(s.tree), Dir: s.dir})
 	}
 	env, err := json.Marshal(plan)
 	if err != nil {
 		return err
 	}
 	r.cmd.Env = append(r.cmd.Env, GoferPlanEnv+"="+string(env))
-	r.cmd.Stderr = c.logW
 	r.confine(c.ids, syscall.CLONE_NEWNS|syscall.CLONE_NEWIPC|syscall.CLONE_NEWUTS|syscall.CLONE_NEWPID|syscall.CLONE_NEWNET)
 	if err := c.d.spawn.start(r.cmd, c.cg); err != nil {
 		return startError(c.d, "gofer", err)

@@ -165,19 +165,60 @@ func testLife(t *testing.T) {
 	if err != nil || line != "hello up\n" {
 		t.Errorf("up: %q, %v", line, err)
 	}
-	for _, c := range [][]string{
-		{"/bin/sh", "-c", "id; uname -a; mount; df -h; ls -lan / /tmp /home; touch /usr/bin/x /tmp/y; ls -l /usr/bin/x /tmp; nproc; free -m; cat /proc/self/status | grep -i cap; ls -la /proc/1/exe; /proc/1/exe self; ulimit -a; ip a"},
-	} {
-		r := b.run(c...)
-		t.Logf("%v\n%s %s", c, r.Out, r.Err)
+	if s, err := b.i.Stats(t.Context()); err != nil || s.CPUTime <= 0 || s.MemoryBytes <= 0 || s.Tasks <= 0 {
+		t.Errorf("stats: %+v, %v", s, err)
 	}
-	s, err := b.i.Stats(t.Context())
-	t.Logf("%+v %v %+v", s, err, b.i.Limits())
 	if err := b.i.Kill(t.Context()); err != nil {
 		t.Error(err)
 	}
 	e, err := b.i.Wait(t.Context())
-	if err != nil || e.Status() != 137 || !strings.Contains(e.Reason, "killed") {
+	if err != nil || e.Status() != 137 || e.OOM || e.Reason != "killed" {
 		t.Errorf("exit %+v, %v", e, err)
+	}
+	if err := b.i.Kill(t.Context()); err != nil {
+		t.Errorf("second kill: %v", err)
+	}
+}
+
+// TestInside: what a program inside sees of its world.
+func TestInside(t *testing.T) { inModes(t, testInside) }
+
+func testInside(t *testing.T) {
+	req := request(t)
+	req.Limits.MemoryBytes = 512 << 20
+	req.Limits.DiskBytes = 64 << 20
+	req.Limits.OpenFiles = 300
+	b := start(t, newDriver(t), req)
+	for _, c := range []struct{ name, script, want string }{
+		{"hostname", "hostname", "box"},
+		{"id", "id -u", "0"},
+		{"memory", "sed -n 's/MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo", "524288"},
+		{"no controlling terminal", "tty; cut -d' ' -f7 /proc/self/stat", "not a tty\n0"},
+		{"open files", "ulimit -n", "300"},
+		{"re-execute pid 1", "/proc/1/exe self", "re-executed"},
+		{"write anywhere", "echo a >/usr/bin/new && echo b >/etc/new && cat /usr/bin/new /etc/new", "a\nb"},
+		{"run what was written", "cp /bin/echo /usr/bin/echo2 && /usr/bin/echo2 ok", "ok"},
+		{"tmp is on the disk", "stat -c %a /tmp; echo x >/tmp/x; stat -f -c %T /tmp", "1777\noverlayfs"},
+		{"tmp of a user", "chmod 755 /tmp/.X11-unix; rmdir /tmp/.X11-unix; ls -A /tmp", "x"},
+		{"shm", "df -k --output=size /dev/shm | tail -1 | tr -d ' '", "262144"},
+		{"loopback only", "cut -d: -f1 /proc/net/dev | sed 1,2d | tr -d ' '", "lo"},
+		{"chown", "touch /tmp/f && chown 1000:1000 /tmp/f && stat -c %u:%g /tmp/f", "1000:1000"},
+		{"disk is bounded", "dd if=/dev/zero of=/var/big bs=1M count=100 2>&1 | grep -c 'No space'; rm /var/big; echo ok >/var/small && cat /var/small", "1\nok"},
+		{"host files have no owner", "stat -c %U /usr/bin/sh 2>/dev/null || stat -c %u /usr/bin/sh", "65534"},
+		{"host secrets", "ls /root /home; cat /etc/shadow 2>&1 | tail -c 26", "/home:\nuser\n\n/root:\nNo such file or directory"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := b.run("/bin/sh", "-c", c.script)
+			got := strings.TrimSpace(r.Out)
+			if c.name == "host files have no owner" && got == "UNKNOWN" {
+				got = "65534"
+			}
+			if got != c.want {
+				t.Errorf("got %q (%d %s), want %q", got, r.Code, r.Err, c.want)
+			}
+		})
+	}
+	if r := b.ask(map[string]any{"op": "run", "uid": 1000, "argv": []string{"/bin/sh", "-c", "id -u; touch /tmp/mine /etc/mine"}}); !strings.HasPrefix(r.Out, "1000\n") || !strings.Contains(r.Out, "/etc/mine") {
+		t.Errorf("as user: %+v", r)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"syscall"
 )
@@ -25,13 +26,28 @@ type role struct {
 	given []*os.File // ours no longer once the process has been started
 }
 
-func newRole(engine *os.File, argv0 string, flags ...string) *role {
-	return &role{cmd: &exec.Cmd{
+// newRole prepares a role of a sandbox: argv0 chooses it, command is gVisor's
+// name for it.
+func (c *creation) newRole(argv0, command string) (*role, error) {
+	r := &role{cmd: &exec.Cmd{
 		Path:       fmt.Sprintf("/proc/self/fd/%d", engineFD),
-		Args:       append([]string{argv0}, flags...),
+		Args:       append([]string{argv0}, baseFlags(c.req.Root.Setuid)...),
 		Env:        []string{},
-		ExtraFiles: []*os.File{engine},
+		ExtraFiles: []*os.File{c.d.engine},
+		Stderr:     c.logW,
 	}}
+	c.onUndo(r.closeGiven)
+	if dir := c.d.opts.DebugDir; dir != "" {
+		name := filepath.Join(dir, string(c.req.ID)+"."+command+".log")
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		r.arg("--debug=true")
+		r.give("debug-log-fd", f)
+	}
+	r.arg(command, "--bundle="+c.req.Dir)
+	return r, nil
 }
 
 // arg appends words to the command line.
@@ -75,8 +91,8 @@ func (r *role) confine(ids idPlan, namespaces uintptr) {
 }
 
 // baseFlags are gVisor's settings, the same for both roles.
-func baseFlags(setuid bool, debugDir string) []string {
-	flags := []string{
+func baseFlags(setuid bool) []string {
+	return []string{
 		"--network=none",
 		"--directfs=true",
 		"--file-access=exclusive",
@@ -89,8 +105,4 @@ func baseFlags(setuid bool, debugDir string) []string {
 		"--allow-suid=" + strconv.FormatBool(setuid),
 		"--traceback=single",
 	}
-	if debugDir != "" {
-		flags = append(flags, "--debug=true", "--debug-log="+debugDir+"/")
-	}
-	return flags
 }

@@ -19,8 +19,15 @@ const (
 // GoferPlan tells the gofer role (package roles) what to put together before
 // gVisor's code runs. Numbers are descriptors.
 type GoferPlan struct {
-	Root  int         `json:"root"`
-	Binds []GoferBind `json:"binds,omitempty"`
+	Root   int          `json:"root"`
+	Binds  []GoferBind  `json:"binds,omitempty"`
+	Shares []GoferShare `json:"shares,omitempty"`
+}
+
+// GoferShare is the detached tree of a caller's directory or file.
+type GoferShare struct {
+	FD  int  `json:"fd"`
+	Dir bool `json:"dir"`
 }
 
 // GoferBind is a detached tree and where in the root it goes.
@@ -39,6 +46,9 @@ const GoferStage = "/sys"
 
 // GoferStageRoot is where the gofer role attaches the root.
 const GoferStageRoot = GoferStage + "/root"
+
+// GoferStageShare is where it attaches share n.
+func GoferStageShare(n int) string { return GoferStage + shareName(n) }
 
 // sentrySpec is what the sentry boots from.
 func sentrySpec(req *driver.CreateRequest) *specs.Spec {

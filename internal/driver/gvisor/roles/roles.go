@@ -10,8 +10,10 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
+	"gvisor.dev/gvisor/runsc/fsgofer/extension"
 
 	"github.com/belljar-sh/belljar/internal/driver/gvisor/hostfilter"
+	"github.com/belljar-sh/belljar/internal/driver/gvisor/sharefs"
 )
 
 // engineFD is the program's own descriptor, inherited by a role because it was
@@ -42,6 +44,7 @@ func Run(args []string) (bool, error) {
 		if err := hostfilter.Install(); err != nil {
 			return true, err
 		}
+		extension.Register(sharefs.Extension())
 		play(new(cmd.Gofer))
 	case "/proc/self/exe":
 		if len(args) < 2 || args[1] != "umount" {
