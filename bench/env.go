@@ -64,6 +64,7 @@ func (e *env) Close() error {
 		_ = c.Stop(ctx, true)
 		c.Close()
 	}
+	removeBareCgroups()
 	return os.RemoveAll(e.dir)
 }
 

@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"maps"
 	"os/exec"
+	"slices"
 	"time"
 
 	"github.com/belljar-sh/belljar/bench/harness"
@@ -16,7 +19,7 @@ import (
 const settle = 5 * time.Second
 
 // idleOf starts n sandboxes of each kind and returns the memory of one in MiB.
-func (e *env) idleOf(ctx context.Context, n int) (ours, bare float64, err error) {
+func (e *env) idleOf(ctx context.Context, r *harness.Result, n int) (ours, bare float64, err error) {
 	stop, err := e.startBare(ctx, n)
 	defer stop()
 	if err != nil {
@@ -33,6 +36,9 @@ func (e *env) idleOf(ctx context.Context, n int) (ours, bare float64, err error)
 		return 0, 0, err
 	}
 	if err := sleep(ctx, settle); err != nil {
+		return 0, 0, err
+	}
+	if err := e.addShares(r, n); err != nil {
 		return 0, 0, err
 	}
 	return e.measureIdle(n)
@@ -73,9 +79,10 @@ func (e *env) startIdle(ctx context.Context, c *client.Client, n int) (func(), e
 // startBare starts n sandboxes without Belljar.
 func (e *env) startBare(ctx context.Context, n int) (func(), error) {
 	var cmds []*exec.Cmd
+	var inputs []io.Closer
 	stop := func() {
-		for _, cmd := range cmds {
-			_ = cmd.Process.Signal(terminate)
+		for i, cmd := range cmds {
+			inputs[i].Close() // its process inside ends, and runsc cleans up
 			_ = cmd.Wait()
 		}
 	}
@@ -90,10 +97,14 @@ func (e *env) startBare(ctx context.Context, n int) (func(), error) {
 			return stop, err
 		}
 		cmd := e.runsc(ctx, dir, name)
+		input, err := cmd.StdinPipe()
+		if err != nil {
+			return stop, err
+		}
 		if err := cmd.Start(); err != nil {
 			return stop, err
 		}
-		cmds = append(cmds, cmd)
+		cmds, inputs = append(cmds, cmd), append(inputs, input)
 	}
 	return stop, e.waitBare(ctx, cmds)
 }
@@ -152,4 +163,30 @@ func (e *env) measureIdle(n int) (ours, bare float64, err error) {
 		*p.sum = float64(pss) / (1 << 20) / float64(n)
 	}
 	return ours, bare, nil
+}
+
+// addShares records what each kind of process of ours holds.
+func (e *env) addShares(r *harness.Result, n int) error {
+	procs, err := harness.Processes()
+	if err != nil {
+		return err
+	}
+	keepers, err := e.keepers()
+	if err != nil {
+		return err
+	}
+	shares := map[string]float64{}
+	for _, k := range keepers {
+		for _, p := range harness.Tree(procs, k.PID) {
+			pss, err := harness.PSS([]harness.Process{p})
+			if err != nil {
+				return err
+			}
+			shares[p.Name] += float64(pss) / (1 << 20) / float64(n)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(shares)) {
+		r.Add(fmt.Sprintf("of which %s, with %d, each", name, n), shares[name], "MiB PSS")
+	}
+	return nil
 }

@@ -7,15 +7,12 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/belljar-sh/belljar/bench/harness"
 	"github.com/belljar-sh/belljar/internal/driver"
 	"github.com/belljar-sh/belljar/internal/template"
 )
-
-const terminate = syscall.SIGTERM
 
 // runTrue compares `belljar run -- /bin/true` on the host template with a
 // `runsc run` of the same root, binds, overlay, cgroups and argv, and reports
