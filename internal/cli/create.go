@@ -23,7 +23,7 @@ in it, detached: see belljar logs. The user's daemon is started when there is
 none.`,
 		Example: "  belljar create --name work -v .:/workspace -w /workspace\n  belljar exec work -- ls\n  belljar create --timeout 10m -- python3 -m http.server",
 		RunE: func(cmd *cobra.Command, argv []string) error {
-			spec, vols, err := s.spec(cmd, a.err)
+			spec, vols, err := s.spec(cmd, argv, a.err)
 			if err != nil {
 				return err
 			}

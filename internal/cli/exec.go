@@ -77,6 +77,9 @@ func (a *app) exec(ctx context.Context, f *execFlags, ref string, argv []string)
 	if err != nil {
 		return err
 	}
+	if err := checkText(argv, env); err != nil {
+		return err
+	}
 	ctx, r := newRelay(ctx)
 	defer r.stop()
 	c, err := a.mustRun(ctx, ref)
@@ -141,6 +144,7 @@ func (a *app) execResult(ctx context.Context, c *client.Client, f *execFlags, re
 		return err
 	}
 	res := newResult(&s, argv, exit, at)
+	res.Timeline = nil // that of the create
 	now := time.Now()
 	res.Timing = timing{
 		CLI: ms(times[0].Sub(a.began)), Guest: ms(times[1].Sub(times[0])), Exec: ms(times[2].Sub(times[1])),

@@ -58,7 +58,7 @@ func (a *app) run(cmd *cobra.Command, f *runFlags, argv []string) error {
 	if f.rm && f.detach {
 		return usagef("use --timeout to bound its life, or kill it when its work is done", "--rm does not go with -d: nobody waits for the end of the command")
 	}
-	spec, vols, err := f.spec(cmd, a.err)
+	spec, vols, err := f.spec(cmd, argv, a.err)
 	if err != nil {
 		return err
 	}

@@ -52,10 +52,13 @@ func (s *specFlags) add(cmd *cobra.Command) {
 	})
 }
 
-// spec checks the flags and returns what they ask for. The volumes are open;
-// the caller closes them.
-func (s *specFlags) spec(cmd *cobra.Command, stderr *os.File) (sandbox.Spec, []*volume, error) {
+// spec checks the flags and the command and returns what they ask for. The
+// volumes are open; the caller closes them.
+func (s *specFlags) spec(cmd *cobra.Command, argv []string, stderr *os.File) (sandbox.Spec, []*volume, error) {
 	spec, err := s.values(cmd)
+	if err == nil {
+		err = checkText(argv, spec.Env)
+	}
 	if err != nil {
 		return spec, nil, err
 	}

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
+
+	"github.com/belljar-sh/belljar/sandbox"
 )
 
 // byteSize is a flag for an amount of bytes: 512m, 1GiB, 1073741824.
@@ -180,4 +183,24 @@ func labels(pairs []string) (map[string]string, error) {
 		out[key] = value
 	}
 	return out, nil
+}
+
+// checkText refuses what cannot be carried: the API is JSON, which would put
+// other bytes in their place.
+func checkText(argv []string, env map[string]string) error {
+	bad := func(field, value string) error {
+		return sandbox.Errorf(sandbox.Invalid, "it is not valid UTF-8, which is all that can be passed on").WithField(field, value).
+			WithHint("pass such bytes in a file or by standard input, or have a shell inside make them with printf")
+	}
+	for _, a := range argv {
+		if !utf8.ValidString(a) {
+			return bad("argument", a)
+		}
+	}
+	for k, v := range env {
+		if !utf8.ValidString(k) || !utf8.ValidString(v) {
+			return bad("environment", k)
+		}
+	}
+	return nil
 }

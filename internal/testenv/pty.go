@@ -122,9 +122,11 @@ func (s *Session) Expect(text string) {
 	s.t.Helper()
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
-	for {
+	for from := 0; ; {
 		s.mu.Lock()
-		found, more := bytes.Contains(s.out.Bytes(), []byte(text)), s.more
+		all, more := s.out.Bytes(), s.more
+		found := bytes.Contains(all[from:], []byte(text))
+		from = max(0, len(all)-len(text)) // what was searched cannot match later
 		s.mu.Unlock()
 		if found {
 			return
