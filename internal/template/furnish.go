@@ -62,7 +62,7 @@ func furnish(dir string, shifted, setuid bool) error {
 			return err
 		}
 	}
-	if isKind(r, "etc/machine-id", 0) {
+	if isKind(r, "etc/machine-id", 0) || !exists(r, "etc/machine-id") {
 		return replaceFile(r, "etc/machine-id", "", 0o444)
 	}
 	return nil
