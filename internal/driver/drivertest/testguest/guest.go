@@ -84,6 +84,7 @@ func (g *server) handler() http.Handler {
 	m.HandleFunc("GET /v1/ping", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	m.HandleFunc("GET /v1/test/bytes", g.bytes)
 	m.HandleFunc("PUT /v1/test/sum", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, sum(r.Body)) })
+	m.HandleFunc("PUT /v1/test/drop", drop)
 	m.HandleFunc("POST /v1/test/echo", g.echo)
 	m.HandleFunc("POST /v1/test/exit", g.exit)
 	m.HandleFunc("POST /v1/test/spawn", g.spawn)
@@ -125,6 +126,12 @@ func (g *server) bytes(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	io.CopyBuffer(struct{ io.Writer }{w}, Noise(count(r)), buf)
+}
+
+// drop reads everything and answers with the count.
+func drop(w http.ResponseWriter, r *http.Request) {
+	n, _ := io.CopyBuffer(struct{ io.Writer }{io.Discard}, r.Body, make([]byte, 256<<10))
+	io.WriteString(w, strconv.FormatInt(n, 10))
 }
 
 func (g *server) echo(w http.ResponseWriter, r *http.Request) {
