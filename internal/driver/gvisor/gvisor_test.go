@@ -22,6 +22,13 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if h := os.Getenv(reapEnv); h != "" {
+		if err := reapHandle(h); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	dir, err := os.MkdirTemp("", "gvisor-test-")
 	if err != nil {
 		panic(err)

@@ -32,6 +32,7 @@ type Instance struct {
 	log    *tail
 
 	sentry, gofer *exec.Cmd
+	started       atomic.Bool
 	killed        atomic.Bool
 
 	done chan struct{} // closed when both processes are gone
@@ -91,6 +92,9 @@ func (i *Instance) explain(state *os.ProcessState, err error) sandbox.Exit {
 
 // Start runs the guest's first process.
 func (i *Instance) Start(ctx context.Context) error {
+	if !i.started.CompareAndSwap(false, true) {
+		return sandbox.Errorf(sandbox.Conflict, "the sandbox was started before")
+	}
 	start := time.Now()
 	err := i.ctl.call(ctx, methodStartRoot, string(i.id))
 	if i.trace != nil {

@@ -45,14 +45,12 @@ func inModes(t *testing.T, f func(t *testing.T)) {
 // runSelf runs the calling test in a child that has the mode's ids.
 func (m mode) runSelf(t *testing.T) {
 	tmp := t.TempDir()
-	for d := tmp; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
-		os.Chmod(d, 0o755)
-	}
+	openUp(tmp)
 	if err := os.Chown(tmp, testUID, testUID); err != nil {
 		t.Fatal(err)
 	}
 	parent := filepath.Dir(t.Name()) // the subtest's name is the mode's
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+parent+"$", "-test.v", "-test.timeout=100s")
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+parent+"$", "-test.v", "-test.timeout=300s")
 	cmd.Env = append(os.Environ(), modeEnv+"="+m.name, "TMPDIR="+tmp, "HOME="+tmp,
 		"BELLJAR_TEST_ENGINE="+testEngine, "BELLJAR_TEST_GUEST="+testGuest)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -70,5 +68,12 @@ func (m mode) runSelf(t *testing.T) {
 	}
 	if testing.Verbose() {
 		fmt.Printf("--- as %s\n%s", m.name, out)
+	}
+}
+
+// openUp lets everybody search a temporary directory.
+func openUp(dir string) {
+	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
+		os.Chmod(d, 0o755)
 	}
 }
