@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/belljar-sh/belljar/internal/gen/api"
 	"github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/sandbox"
 )
@@ -62,9 +63,7 @@ func (c *Client) Stat(ctx context.Context, ref, path, user string) (Entry, error
 func (c *Client) ReadDir(ctx context.Context, ref, path, user string, depth int) ([]Entry, error) {
 	q := at(path, user)
 	q.Set("depth", strconv.Itoa(depth))
-	var out struct {
-		Entries []Entry `json:"entries"`
-	}
+	var out api.EntryList
 	err := c.call(ctx, http.MethodGet, of(ref)+"/dir", q, nil, &out)
 	return out.Entries, err
 }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/belljar-sh/belljar/internal/gen/api"
 	"github.com/belljar-sh/belljar/internal/guest/wire"
 )
 
@@ -38,9 +39,7 @@ func (c *Client) Start(ctx context.Context, ref string, start Start) (Process, e
 // Processes lists the processes of a sandbox that were begun by Start and not
 // yet forgotten.
 func (c *Client) Processes(ctx context.Context, ref string) ([]Process, error) {
-	var out struct {
-		Processes []Process `json:"processes"`
-	}
+	var out api.ProcessList
 	err := c.call(ctx, http.MethodGet, of(ref)+"/processes", nil, nil, &out)
 	return out.Processes, err
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/belljar-sh/belljar/internal/gen/api"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -19,10 +20,7 @@ import (
 // to start exists; Created.StartError then says why.
 func (c *Client) Create(ctx context.Context, spec sandbox.Spec, start *Start) (Created, error) {
 	var out Created
-	in := struct {
-		Spec  sandbox.Spec `json:"spec"`
-		Start *Start       `json:"start,omitempty"`
-	}{spec, withID(start)}
+	in := api.CreateRequest{Spec: spec, Start: withID(start)}
 	err := c.call(ctx, http.MethodPost, "/sandboxes", nil, in, &out)
 	return out, err
 }
@@ -30,9 +28,7 @@ func (c *Client) Create(ctx context.Context, spec sandbox.Spec, start *Start) (C
 // List returns the sandboxes that are not dead, oldest first; with all, those
 // that are dead and not yet forgotten too.
 func (c *Client) List(ctx context.Context, all bool) ([]sandbox.Sandbox, error) {
-	var out struct {
-		Sandboxes []sandbox.Sandbox `json:"sandboxes"`
-	}
+	var out api.SandboxList
 	q := url.Values{}
 	if all {
 		q.Set("all", "1")
@@ -67,10 +63,7 @@ func (c *Client) Wait(ctx context.Context, ref string) (sandbox.Sandbox, error) 
 // SetTimeout has the sandbox end d from now; 0 takes the timeout away.
 func (c *Client) SetTimeout(ctx context.Context, ref string, d time.Duration) (sandbox.Sandbox, error) {
 	var out sandbox.Sandbox
-	in := struct {
-		Timeout time.Duration `json:"timeout"`
-	}{d}
-	err := c.call(ctx, http.MethodPut, of(ref)+"/timeout", nil, in, &out)
+	err := c.call(ctx, http.MethodPut, of(ref)+"/timeout", nil, api.TimeoutRequest{Timeout: &d}, &out)
 	return out, err
 }
 
@@ -144,9 +137,7 @@ func (c *Client) Probe(ctx context.Context) (Info, error) {
 
 // Templates lists what sandboxes can start from.
 func (c *Client) Templates(ctx context.Context) ([]sandbox.Template, error) {
-	var out struct {
-		Templates []sandbox.Template `json:"templates"`
-	}
+	var out api.TemplateList
 	err := c.call(ctx, http.MethodGet, "/templates", nil, nil, &out)
 	return out.Templates, err
 }

@@ -1,11 +1,9 @@
 package client
 
 import (
-	"time"
-
 	"github.com/belljar-sh/belljar/internal/driver"
+	"github.com/belljar-sh/belljar/internal/gen/api"
 	"github.com/belljar-sh/belljar/internal/guest/wire"
-	"github.com/belljar-sh/belljar/sandbox"
 )
 
 // Process is a process that was started through the API.
@@ -38,52 +36,17 @@ const (
 	Stderr = wire.Stderr
 )
 
-// Start asks for a process.
-type Start struct {
-	// ID names the process in its sandbox: 1 to 64 of a-z and 0-9. Empty: the
-	// client draws one. A second Start with the same ID and equal content is
-	// answered with the process of the first.
-	ID      string            `json:"id,omitempty"`
-	Argv    []string          `json:"argv"`
-	Env     map[string]string `json:"env,omitempty"` // beside the sandbox's own
-	Cwd     string            `json:"cwd,omitempty"` // default: the sandbox's work directory
-	User    string            `json:"user,omitempty"`
-	PTY     *PTYSize          `json:"pty,omitempty"`       // a terminal of that size
-	Stdin   bool              `json:"stdin,omitempty"`     // false: reads see the end at once
-	Tag     string            `json:"tag,omitempty"`       // for the caller's own use
-	Timeout time.Duration     `json:"timeout,omitempty"`   // in nanoseconds; then the whole tree is killed
-	Keep    bool              `json:"keep_tree,omitempty"` // descendants outlive the process
-	// Capture has the manager keep the output for [Client.Logs]: for processes
-	// that nobody attaches to.
-	Capture bool `json:"capture,omitempty"`
-}
+// Start asks for a process. An empty ID is drawn by the client.
+type Start = api.Start
 
-// Created is the answer to [Client.Create].
-type Created struct {
-	Sandbox sandbox.Sandbox `json:"sandbox"`
-	Process *Process        `json:"process,omitempty"` // of the Start that went with it
-	// StartError tells why that process could not be started; the sandbox
-	// runs nevertheless.
-	StartError *sandbox.Error `json:"start_error,omitempty"`
-}
+// Created is the answer to [Client.Create]. When StartError is set the sandbox
+// runs nevertheless.
+type Created = api.Created
 
-// Stats is what a sandbox uses. The embedded part is counted by the host;
-// Guest, present when the guest answered, is its own word.
-type Stats struct {
-	sandbox.Stats
-	Guest *Metrics `json:"guest,omitempty"`
-}
+// Stats is what a sandbox uses, as the host counts it. Guest, present when the
+// guest answered, is its own word.
+type Stats = api.Stats
 
-// Info tells who serves the API.
-type Info struct {
-	Version    string    `json:"version"`
-	Build      string    `json:"build"` // equal builds work together
-	Mode       string    `json:"mode"`  // "daemon" or "in-process"
-	PID        int       `json:"pid"`
-	Instance   string    `json:"instance"` // new at every start of the daemon
-	StartedAt  time.Time `json:"started_at"`
-	Live       int       `json:"live"` // sandboxes that hold resources
-	StateDir   string    `json:"state_dir,omitempty"`
-	RuntimeDir string    `json:"runtime_dir,omitempty"`
-	Reports    []Report  `json:"reports,omitempty"` // only in the answer to [Client.Probe]
-}
+// Info tells who serves the API. Reports are only in the answer to
+// [Client.Probe].
+type Info = api.Info

@@ -329,4 +329,3 @@ func within(t testing.TB, d time.Duration, what string, ok func() bool) {
 		}
 	}
 }
-

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/belljar-sh/belljar/internal/gen/api"
 	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/internal/manager"
 	"github.com/belljar-sh/belljar/sandbox"
@@ -73,7 +74,7 @@ func (s *Server) readDir(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := []guest.Entry{}
 	err = g.JSON(r.Context(), http.MethodGet, "/dir", v, nil, &out)
-	return answer(w, http.StatusOK, map[string]any{"entries": out}, err)
+	return answer(w, http.StatusOK, api.EntryList{Entries: out}, err)
 }
 
 func (s *Server) removeFile(w http.ResponseWriter, r *http.Request) error {

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 
+	"github.com/belljar-sh/belljar/internal/gen/api"
 	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 )
 
@@ -10,11 +11,11 @@ func (s *Server) startProcess(w http.ResponseWriter, r *http.Request) error {
 	if err := noQuery(r); err != nil {
 		return err
 	}
-	var req startRequest
+	var req api.Start
 	if err := decode(r, &req); err != nil {
 		return err
 	}
-	p, err := s.m.StartProcess(r.Context(), r.PathValue("ref"), req.start())
+	p, err := s.m.StartProcess(r.Context(), r.PathValue("ref"), *start(&req))
 	return answer(w, http.StatusCreated, p, err)
 }
 
@@ -23,7 +24,7 @@ func (s *Server) listProcesses(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	list, err := s.m.Processes(r.Context(), r.PathValue("ref"))
-	return answer(w, http.StatusOK, map[string]any{"processes": list}, err)
+	return answer(w, http.StatusOK, api.ProcessList{Processes: list}, err)
 }
 
 func (s *Server) getProcess(w http.ResponseWriter, r *http.Request) error {

@@ -1,51 +1,44 @@
 package httpapi
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
-	"github.com/belljar-sh/belljar/internal/driver"
+	"github.com/belljar-sh/belljar/internal/gen/api"
 	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/internal/manager"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
-// startRequest asks for a process.
-type startRequest struct {
-	guest.Start
-	Capture bool `json:"capture,omitempty"`
-}
-
-func (s startRequest) start() manager.Start { return manager.Start{Start: s.Start, Capture: s.Capture} }
-
-type createRequest struct {
-	Spec  sandbox.Spec  `json:"spec"`
-	Start *startRequest `json:"start,omitempty"`
-}
-
-type created struct {
-	Sandbox    sandbox.Sandbox `json:"sandbox"`
-	Process    *guest.Process  `json:"process,omitempty"`
-	StartError *sandbox.Error  `json:"start_error,omitempty"`
+// start turns the API's word into the manager's.
+func start(s *api.Start) *manager.Start {
+	if s == nil {
+		return nil
+	}
+	id := s.ID
+	if id == "" {
+		id = "p" + strings.ToLower(rand.Text())
+	}
+	return &manager.Start{Capture: s.Capture, Start: guest.Start{
+		ID: id, Argv: s.Argv, Env: s.Env, Cwd: s.Cwd, User: s.User, PTY: s.PTY,
+		Stdin: s.Stdin, Tag: s.Tag, Timeout: s.Timeout, KeepTree: s.Keep,
+	}}
 }
 
 func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
 	if err := noQuery(r); err != nil {
 		return err
 	}
-	var req createRequest
+	var req api.CreateRequest
 	if err := decode(r, &req); err != nil {
 		return err
 	}
-	var start *manager.Start
-	if req.Start != nil {
-		st := req.Start.start()
-		start = &st
-	}
-	c, err := s.m.Create(r.Context(), req.Spec, start)
-	return answer(w, http.StatusCreated, created{c.Sandbox, c.Process, c.StartError}, err)
+	c, err := s.m.Create(r.Context(), req.Spec, start(req.Start))
+	return answer(w, http.StatusCreated, api.Created{Sandbox: c.Sandbox, Process: c.Process, StartError: c.StartError}, err)
 }
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
@@ -54,7 +47,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	if err := q.done(); err != nil {
 		return err
 	}
-	return answer(w, http.StatusOK, map[string]any{"sandboxes": s.m.List(all)}, nil)
+	return answer(w, http.StatusOK, api.SandboxList{Sandboxes: s.m.List(all)}, nil)
 }
 
 func (s *Server) get(w http.ResponseWriter, r *http.Request) error {
@@ -85,9 +78,7 @@ func (s *Server) setTimeout(w http.ResponseWriter, r *http.Request) error {
 	if err := noQuery(r); err != nil {
 		return err
 	}
-	var req struct {
-		Timeout *time.Duration `json:"timeout"`
-	}
+	var req api.TimeoutRequest
 	if err := decode(r, &req); err != nil {
 		return err
 	}
@@ -103,10 +94,11 @@ func (s *Server) stats(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	st, err := s.m.Stats(r.Context(), r.PathValue("ref"))
-	return answer(w, http.StatusOK, struct {
-		sandbox.Stats
-		Guest *guest.Metrics `json:"guest,omitempty"`
-	}{st.Host, st.Guest}, err)
+	h := st.Host
+	return answer(w, http.StatusOK, api.Stats{
+		CPUTime: h.CPUTime, MemoryBytes: h.MemoryBytes, MemoryLimit: h.MemoryLimit, OOMKills: h.OOMKills,
+		Tasks: h.Tasks, ReadBytes: h.ReadBytes, WrittenBytes: h.WrittenBytes, Guest: st.Guest,
+	}, err)
 }
 
 // liveEvery is how often a quiet stream of events shows that it lives.
@@ -179,21 +171,7 @@ func (s *Server) templates(w http.ResponseWriter, r *http.Request) error {
 	if list == nil {
 		list = []sandbox.Template{}
 	}
-	return answer(w, http.StatusOK, map[string]any{"templates": list}, err)
-}
-
-// info is client.Info.
-type info struct {
-	Version    string          `json:"version"`
-	Build      string          `json:"build"`
-	Mode       string          `json:"mode"`
-	PID        int             `json:"pid"`
-	Instance   string          `json:"instance"`
-	StartedAt  time.Time       `json:"started_at"`
-	Live       int             `json:"live"`
-	StateDir   string          `json:"state_dir,omitempty"`
-	RuntimeDir string          `json:"runtime_dir,omitempty"`
-	Reports    []driver.Report `json:"reports,omitempty"`
+	return answer(w, http.StatusOK, api.TemplateList{Templates: list}, err)
 }
 
 func (s *Server) info(w http.ResponseWriter, r *http.Request) error {
@@ -202,7 +180,7 @@ func (s *Server) info(w http.ResponseWriter, r *http.Request) error {
 	if err := q.done(); err != nil {
 		return err
 	}
-	out := info{
+	out := api.Info{
 		Version: s.o.Version, Build: s.o.Build, Mode: s.o.Mode, PID: os.Getpid(), Instance: s.o.Instance,
 		StartedAt: s.started, Live: s.m.Live(), StateDir: s.o.StateDir, RuntimeDir: s.o.RuntimeDir,
 	}

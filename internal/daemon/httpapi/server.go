@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/belljar-sh/belljar/internal/daemon/fdpass"
+	"github.com/belljar-sh/belljar/internal/gen/api"
 	"github.com/belljar-sh/belljar/internal/manager"
 	"github.com/belljar-sh/belljar/sandbox"
 )
@@ -195,9 +196,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	for _, k := range []string{"Content-Length", "Content-Type", "Content-Range"} {
 		w.Header().Del(k)
 	}
-	writeJSON(w, status, struct {
-		Error *sandbox.Error `json:"error"`
-	}{e})
+	writeJSON(w, status, api.ErrorBody{Error: *e})
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
