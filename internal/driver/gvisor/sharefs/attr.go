@@ -47,20 +47,24 @@ func (n *node) maySetStat(mask uint32) error {
 }
 
 // setMode changes permissions. A set-group-ID bit that the host put on a
-// directory stays: the guest, which does not see it, did not mean to clear it.
+// directory goes when the permissions really change, since no process here may
+// set one, and stays when a guest, which does not see it, sets what is there.
 func (n *node) setMode(req *lisafs.SetStatReq) error {
 	mode := req.Mode & 0o777
 	switch {
 	case n.IsSymlink():
 		return unix.EOPNOTSUPP
 	case n.IsDir():
-		var st unix.Statx_t
-		if err := stat(n.fd, "", &st); err != nil {
-			return err
-		}
-		mode |= req.Mode&unix.S_ISVTX | uint32(st.Mode)&unix.S_ISGID
+		mode |= req.Mode & unix.S_ISVTX
 	case !n.IsRegular():
 		return unix.EPERM
+	}
+	var st unix.Statx_t
+	if err := stat(n.fd, "", &st); err != nil {
+		return err
+	}
+	if n.IsDir() && uint32(visibleMode(st.Mode))&^unix.S_IFMT == mode {
+		return nil
 	}
 	return n.conn.chmod(n.fd, mode)
 }

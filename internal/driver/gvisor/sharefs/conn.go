@@ -28,16 +28,15 @@ type conn struct {
 var _ lisafs.ConnectionImpl = (*conn)(nil)
 
 // newConn returns the server of a share. procFD is the process's own
-// /proc/self/fd and stays open.
-func newConn(sh Share, procFD int) *conn {
-	c := &conn{Share: sh, procFD: procFD}
-	c.owners = []Owner{{uint32(unix.Geteuid()), uint32(unix.Getegid())}}
-	if sh.Owner != nil {
-		if *sh.Owner == c.owners[0] {
-			c.Owner = nil
-		} else {
-			c.owners = append(c.owners, *sh.Owner)
-		}
+// /proc/self/fd and stays open; self is whom its files belong to.
+func newConn(sh Share, procFD int, self Owner) *conn {
+	c := &conn{Share: sh, procFD: procFD, owners: []Owner{self}}
+	switch {
+	case sh.Owner == nil:
+	case *sh.Owner == self:
+		c.Owner = nil
+	default:
+		c.owners = append(c.owners, *sh.Owner)
 	}
 	return c
 }

@@ -12,9 +12,11 @@ import (
 	"gvisor.dev/gvisor/runsc/fsgofer/extension"
 )
 
-// server is the extension of one gofer process.
+// server is the extension of one gofer process. What it needs to know of the
+// process it asks before gVisor's filter forbids to ask.
 type server struct {
 	procFD int // /proc/self/fd, or -1
+	self   Owner
 }
 
 // Extension returns the file server for registration with gVisor's gofer
@@ -34,6 +36,7 @@ func (s *server) PrepareGofer(extension.GoferPrepareContext) (extension.GoferPre
 		return extension.GoferPrepareResult{}, err
 	}
 	s.procFD = fd
+	s.self = Owner{UID: uint32(unix.Geteuid()), GID: uint32(unix.Getegid())}
 	return extension.GoferPrepareResult{}, nil
 }
 
@@ -56,7 +59,7 @@ func (s *server) TryHandleMount(spec *specs.Spec, mount *specs.Mount, path strin
 			return nil, none, errors.New("sharefs: /proc/self/fd was not opened in time")
 		}
 		sh.ReadOnly = sh.ReadOnly || readonly
-		return newConn(sh, s.procFD), connOpts(sh), nil
+		return newConn(sh, s.procFD, s.self), connOpts(sh), nil
 	}
 	if !readonly {
 		return nil, none, fmt.Errorf("sharefs: the mount at %q is writable and not among the shares", path)

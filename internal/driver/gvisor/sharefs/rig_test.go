@@ -25,19 +25,26 @@ const (
 	guestGID = 1001
 )
 
-// asUserEnv is set in the runs of these tests as an ordinary user.
+// howEnv says how the tests run; they run once in each way.
+const howEnv = "SHAREFS_TEST_HOW"
+
 const (
-	asUserEnv = "SHAREFS_TEST_AS_USER"
-	plain     = "plain"
-	filtered  = "filtered" // under the filter that confines a gofer
+	filtered = "filtered" // under the filter that confines our roles
+	confined = "confined" // the server in a process of its own, under gVisor's filter for gofers too
 )
 
-// TestMain gives the process what gVisor gives its gofer, and our filter.
+// TestMain gives the process what gVisor gives its gofer.
 func TestMain(m *testing.M) {
 	unix.Umask(0)
 	log.SetLevel(log.Warning)
-
-	if os.Getenv(asUserEnv) == filtered {
+	if raw := os.Getenv(serveEnv); raw != "" {
+		if err := serveChild(raw); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if os.Getenv(howEnv) == filtered {
 		if err := hostfilter.Install(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -46,38 +53,41 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestAsOrdinaryUser runs every test of this package again as a user without
-// rights.
-func TestAsOrdinaryUser(t *testing.T) {
+// TestAgain runs every test of this package again, as a user without rights and
+// in confinement.
+func TestAgain(t *testing.T) {
 	t.Parallel()
-	if os.Getuid() != 0 {
-		t.Skip("probe: these tests run as an ordinary user already")
+	if os.Getenv(howEnv) != "" {
+		t.Skip("probe: this is one of the other runs")
 	}
-	for _, how := range []string{plain, filtered} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			runAsUser(t, how)
-		})
-	}
-}
-
-func runAsUser(t *testing.T, how string) {
-	dir, err := os.MkdirTemp("", "sharefs-user-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
 	const uid, gid = 12345, 12346
-	if err := os.Chown(dir, uid, gid); err != nil {
-		t.Skipf("probe: no files can be made for another user: %v", err)
-	}
-	cmd := exec.Command("/proc/self/exe", "-test.timeout=5m")
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), asUserEnv+"="+how, "TMPDIR="+dir, "HOME="+dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid}}
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("the tests as an ordinary user: %v\n%s", err, out)
+	for _, tt := range []struct {
+		name, how string
+		user      bool
+	}{
+		{"confined", confined, false}, {"filtered", filtered, false},
+		{"user", "user", true}, {"user confined", confined, true}, {"user filtered", filtered, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command("/proc/self/exe", "-test.timeout=5m")
+			dir, err := os.MkdirTemp("", "sharefs-again-")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.RemoveAll(dir) })
+			if tt.user {
+				if err := os.Chown(dir, uid, gid); err != nil {
+					t.Skipf("probe: no process can be started as another user: %v", err)
+				}
+				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid}}
+			}
+			cmd.Dir = dir
+			cmd.Env = append(os.Environ(), howEnv+"="+tt.how, "TMPDIR="+dir, "HOME="+dir)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		})
 	}
 }
 
@@ -85,7 +95,6 @@ func runAsUser(t *testing.T, how string) {
 type rig struct {
 	t      *testing.T
 	dir    string
-	conn   *conn
 	client *lisafs.Client
 	root   lisafs.ClientFD
 	ctx    context.Context
@@ -101,45 +110,48 @@ var protected = Share{Source: "x", UID: guestUID, GID: guestGID, Protect: true, 
 
 func serve(t *testing.T, dir string, sh Share) *rig {
 	t.Helper()
-	procFD, err := openProcFD("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Close(procFD) })
-	c := newConn(sh, procFD)
-	client, root := connect(t, dir, c, connOpts(sh))
-	return &rig{t: t, dir: dir, conn: c, client: client, root: root, ctx: context.Background()}
-}
-
-// connect serves dir by impl and mounts it.
-func connect(t testing.TB, dir string, impl lisafs.ConnectionImpl, opts lisafs.ConnectionOpts) (*lisafs.Client, lisafs.ClientFD) {
-	t.Helper()
 	ours, theirs, err := unet.SocketPair(false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := lisafs.NewServer()
-	lc, err := server.CreateConnection(ours, dir, opts, impl)
-	if err != nil {
-		t.Fatal(err)
+	if os.Getenv(howEnv) == confined {
+		startChild(t, dir, sh, ours)
+	} else {
+		startServer(t, dir, sh, ours)
 	}
-	server.StartConnection(lc)
 	client, root, hostFD, err := lisafs.NewClient(theirs)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(client.Close)
 	if hostFD >= 0 {
-		unix.Close(hostFD)
+		t.Errorf("the mount donated descriptor %d", hostFD)
 	}
 	if err := client.StartChannels(); err != nil {
 		t.Fatal(err)
 	}
+	return &rig{t: t, dir: dir, client: client, root: client.NewFD(root.ControlFD), ctx: context.Background()}
+}
+
+// startServer serves a share in this process.
+func startServer(t testing.TB, dir string, sh Share, sock *unet.Socket) {
+	t.Helper()
+	procFD, err := openProcFD("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := lisafs.NewServer()
+	impl := newConn(sh, procFD, Owner{uint32(unix.Geteuid()), uint32(unix.Getegid())})
+	lc, err := server.CreateConnection(sock, dir, connOpts(sh), impl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.StartConnection(lc)
 	t.Cleanup(func() {
-		client.Close()
 		server.Wait()
 		server.Destroy()
+		unix.Close(procFD)
 	})
-	return client, client.NewFD(root.ControlFD)
 }
 
 // host is the path of a file on the host.

@@ -49,9 +49,14 @@ func TestInheritedSetgid(t *testing.T) {
 	if in.Stat.Mode&unix.S_ISGID != 0 {
 		t.Errorf("the bit is shown: %o", in.Stat.Mode)
 	}
-	r.expect("chmod", r.chmod("team", 0o700), 0)
-	if m := r.lstat("team").Mode; m&0o7777 != 0o2700 {
-		t.Errorf("chmod from inside: got %o on the host, want 2700: the host's own bit stays", m&0o7777)
+	for _, c := range []struct {
+		mode uint16
+		want uint32
+	}{{0o775, 0o2775}, {0o2775, 0o2775}, {0o700, 0o700}, {0o2700, 0o700}} {
+		r.expect("chmod", r.chmod("team", c.mode), 0)
+		if m := r.lstat("team").Mode; m&0o7777 != c.want {
+			t.Errorf("chmod %o from inside: %o on the host, want %o", c.mode, m&0o7777, c.want)
+		}
 	}
 }
 
