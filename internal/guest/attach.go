@@ -75,7 +75,7 @@ func (p *process) detach(r *reader) {
 	defer p.out.mu.Unlock()
 	delete(p.out.readers, r)
 	if len(p.out.readers) == 0 {
-		p.out.heldUntil = time.Now().Add(wire.ReaderGrace)
+		p.out.heldUntil = time.Now().Add(p.server.cfg.ReaderGrace)
 		for _, s := range p.streams {
 			s.poke()
 		}
@@ -165,9 +165,7 @@ func (p *process) nextFrames(b []byte, off *[2]int64) (n int, what outcome) {
 	switch {
 	case n > 0:
 		return n, sentData
-	case p.out.closed:
-		return 0, sentExit
-	case !p.out.done:
+	case !p.out.done && !p.out.closed:
 		return 0, sentNothing
 	}
 	body, _ := json.Marshal(p.exit)

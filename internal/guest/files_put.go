@@ -9,6 +9,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -308,6 +309,7 @@ func (u *upload) commit() error {
 	if err := setMeta(fd, u.meta); err != nil {
 		return fsError("metadata", u.path, err)
 	}
+	u.s.uploads.note(u.temp, u.old != nil)
 	err := unix.Renameat(u.dir, u.temp, u.dir, u.name)
 	if err == unix.EBUSY && u.old != nil { // something is mounted on the name
 		return u.switchInPlace()
@@ -409,4 +411,36 @@ func errnoOf(err error) error {
 		return errno
 	}
 	return err
+}
+
+// uploadLog remembers of the last few uploads whether they replaced a file, so
+// that a watch tells a write from a creation although both end in a rename.
+type uploadLog struct {
+	mu    sync.Mutex
+	last  [64]uploaded
+	count int
+}
+
+type uploaded struct {
+	temp     string
+	replaced bool
+}
+
+func (l *uploadLog) note(temp string, replaced bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last[l.count%len(l.last)] = uploaded{temp, replaced}
+	l.count++
+}
+
+// replaced tells whether the upload that was called temp replaced a file.
+func (s *Server) replaced(temp string) bool {
+	s.uploads.mu.Lock()
+	defer s.uploads.mu.Unlock()
+	for _, u := range s.uploads.last {
+		if u.temp == temp {
+			return u.replaced
+		}
+	}
+	return false
 }

@@ -116,8 +116,13 @@ func (s *stream) pump(settled func()) {
 // read reads once; a PTY whose program has gone answers EIO.
 func (s *stream) read(buf []byte) (n int, err error) {
 	rerr := s.raw.Read(func(fd uintptr) bool {
-		n, err = unix.Read(int(fd), buf)
-		return err != unix.EAGAIN && err != unix.EINTR
+		// Interrupted is not "nothing there": waiting for the next edge of
+		// readiness would be for ever.
+		for {
+			if n, err = unix.Read(int(fd), buf); err != unix.EINTR {
+				return err != unix.EAGAIN
+			}
+		}
 	})
 	switch {
 	case rerr != nil:

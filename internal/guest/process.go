@@ -147,7 +147,7 @@ func (p *process) run(pid int, timeout time.Duration) {
 		t.root.Store(int64(pid))
 	}
 	p.out.mu.Lock()
-	p.out.heldUntil = time.Now().Add(wire.ReaderGrace)
+	p.out.heldUntil = time.Now().Add(p.server.cfg.ReaderGrace)
 	p.out.mu.Unlock()
 	for _, s := range p.streams {
 		go s.pump(p.settled)

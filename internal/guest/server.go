@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/sandbox"
@@ -20,6 +21,8 @@ type Config struct {
 	RunDir string
 	// Passwd and Group are read for users; default /etc/passwd, /etc/group.
 	Passwd, Group string
+	// ReaderGrace is for tests; default [wire.ReaderGrace].
+	ReaderGrace time.Duration
 }
 
 // Server serves one sandbox. Use [New]; it is safe for concurrent use.
@@ -43,6 +46,8 @@ type Server struct {
 	procs procTable
 	hits  hitCounter
 
+	uploads uploadLog
+
 	initOnce  sync.Once
 	bootBound bool     // by hello only, which the host sends one at a time
 	homes     sync.Map // names of users whose home has been looked after
@@ -52,6 +57,9 @@ type Server struct {
 func New(ctx context.Context, cfg Config) *Server {
 	if cfg.RunDir == "" {
 		cfg.RunDir = "/run/belljar"
+	}
+	if cfg.ReaderGrace == 0 {
+		cfg.ReaderGrace = wire.ReaderGrace
 	}
 	if cfg.Passwd == "" {
 		cfg.Passwd = "/etc/passwd"
@@ -120,6 +128,9 @@ func (s *Server) routes() {
 		"GET /v1/dir":                    s.getDir,
 		"POST /v1/mkdir":                 s.postMkdir,
 		"POST /v1/move":                  s.postMove,
+		"GET /v1/tar":                    s.getTar,
+		"PUT /v1/tar":                    s.putTar,
+		"GET /v1/watch":                  s.getWatch,
 	} {
 		s.mux.HandleFunc(pattern, s.serve(h))
 	}
@@ -138,7 +149,7 @@ func (s *Server) serve(h handler) http.HandlerFunc {
 		defer cancel()
 		defer context.AfterFunc(session, cancel)()
 		err = h(&request{Request: r, w: w, ctx: ctx})
-		if err != nil && session.Err() != nil {
+		if err != nil && err != errBroken && session.Err() != nil {
 			err = sandbox.Errorf(sandbox.Unavailable, "the sandbox is being quiesced")
 		}
 		reply(w, err)

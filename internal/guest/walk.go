@@ -105,8 +105,18 @@ func (t *procTree) descends(pid int, parents map[int]int) bool {
 }
 
 func (t *procTree) marked(pid int) bool {
-	var l unix.Rlimit
-	return unix.Prlimit(pid, rlimitMsgqueue, nil, &l) == nil && l.Cur == t.mark
+	// prlimit would need a privilege that root inside may not have.
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits")
+	if err != nil {
+		return false
+	}
+	for line := range bytes.Lines(b) {
+		if rest, ok := bytes.CutPrefix(line, []byte("Max msgqueue size")); ok {
+			f := bytes.Fields(rest)
+			return len(f) > 0 && string(f[0]) == strconv.FormatUint(t.mark, 10)
+		}
+	}
+	return false
 }
 
 func readNames(dir string) ([]string, error) {
