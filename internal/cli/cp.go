@@ -24,8 +24,8 @@ func (a *app) cpCommand() *cobra.Command {
 		Use:   "cp [flags] SRC DST",
 		Short: "copy files between this machine and sandboxes",
 		Long: `Cp copies a file or directory. SRC and DST are paths of this machine or
-SANDBOX:PATH; PATH is absolute, or relative to the home of the user inside. As
-with cp -r, an existing directory takes SRC inside itself, anything else is
+SANDBOX:PATH; PATH is absolute, or relative to the sandbox's --workdir, else to
+the home of the user inside (/root or /home/USER). As with cp -r, an existing directory takes SRC inside itself, anything else is
 SRC's new name; SRC/. means what is in the directory. With - the source is a tar
 stream from standard input, or the destination one to standard output.
 
@@ -106,6 +106,11 @@ func (a *app) cp(ctx context.Context, from, to, user string, quiet bool) error {
 	defer c.Close()
 	cp := &copier{a: a, c: c, user: user, quiet: quiet, show: a.progress("copying")}
 	defer cp.show.end()
+	for _, e := range []*end{&src, &dst} {
+		if err := cp.absolute(ctx, e); err != nil {
+			return err
+		}
+	}
 	switch {
 	case src.ref == "":
 		return cp.in(ctx, src, dst)
@@ -113,6 +118,30 @@ func (a *app) cp(ctx context.Context, from, to, user string, quiet bool) error {
 		return cp.out(ctx, src, dst)
 	}
 	return cp.across(ctx, src, dst)
+}
+
+// absolute completes a relative path in a sandbox.
+func (cp *copier) absolute(ctx context.Context, e *end) error {
+	if e.ref == "" || strings.HasPrefix(e.path, "/") {
+		return nil
+	}
+	sb, err := cp.c.Get(ctx, e.ref)
+	if err != nil {
+		return err
+	}
+	base, user := sb.Workdir, cp.user
+	if user == "" {
+		user = sb.User
+	}
+	switch {
+	case base != "":
+	case user == "root":
+		base = "/root"
+	default:
+		base = "/home/" + user
+	}
+	e.path = strings.TrimSuffix(base, "/") + "/" + e.path
+	return nil
 }
 
 // tell reports progress of packing and unpacking.
@@ -247,7 +276,7 @@ func (cp *copier) needDir(ctx context.Context, e end) error {
 
 // out copies from a sandbox to this machine.
 func (cp *copier) out(ctx context.Context, src, dst end) error {
-	r, err := cp.c.GetTar(ctx, src.ref, strings.TrimSuffix(src.path, "/."), cp.user)
+	r, err := cp.c.GetTar(ctx, src.ref, treePath(src.path), cp.user)
 	if err != nil {
 		return err
 	}
@@ -278,7 +307,7 @@ func (cp *copier) across(ctx context.Context, src, dst end) error {
 	if err != nil {
 		return err
 	}
-	r, err := cp.c.GetTar(ctx, src.ref, strings.TrimSuffix(src.path, "/."), cp.user)
+	r, err := cp.c.GetTar(ctx, src.ref, treePath(src.path), cp.user)
 	if err != nil {
 		return err
 	}
@@ -311,5 +340,13 @@ func hostName(p string) string {
 
 // isContents reports whether a path means what is in a directory.
 func isContents(p string) bool { return p == "." || strings.HasSuffix(p, "/.") }
+
+// treePath is what is read for a path that may mean a directory's content.
+func treePath(p string) string {
+	if p == "/." {
+		return "/"
+	}
+	return strings.TrimSuffix(p, "/.")
+}
 
 func fieldOf(err error) string { return sandbox.AsError(err).Field }

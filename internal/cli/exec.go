@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -127,6 +128,9 @@ func (a *app) execAttached(ctx context.Context, c *client.Client, f *execFlags, 
 	}
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
 	defer cancel()
+	if exit.Signal == int(syscall.SIGKILL) {
+		blameMemory(&exit, oomKills(after, c, ref))
+	}
 	if f.format.machine() {
 		err = a.execResult(after, c, f, ref, argv, at, exit, [3]time.Time{sent, ran, ended})
 	}

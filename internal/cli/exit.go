@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/belljar-sh/belljar/client"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -80,4 +81,24 @@ func (a *app) finish(ctx context.Context, exit sandbox.Exit, err error, memory i
 		return s
 	}
 	return nil
+}
+
+// oomKills asks how many processes of a sandbox the host has killed for want
+// of memory. Not every host ends the whole sandbox then: where it does not, the
+// guest sees only that somebody was killed.
+func oomKills(ctx context.Context, c *client.Client, ref string) int64 {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	st, err := c.Stats(ctx, ref)
+	if err != nil {
+		return 0 // it has ended, and its end says why
+	}
+	return st.OOMKills
+}
+
+// blameMemory marks an exit whose signal was the host's for want of memory.
+func blameMemory(exit *sandbox.Exit, kills int64) {
+	if kills > 0 && exit.Signal == int(syscall.SIGKILL) && exit.Reason == "" && !exit.TimedOut {
+		exit.OOM = true
+	}
 }

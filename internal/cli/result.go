@@ -44,13 +44,13 @@ type finding struct {
 
 // timing tells where the time of one command went, in milliseconds.
 type timing struct {
-	CLI    float64 `json:"cli_ms"`    // our own work before and between the rest
+	CLI    float64 `json:"cli_ms"`              // our own work before and between the rest
 	Keeper float64 `json:"keeper_ms,omitempty"` // until the keeper answered
 	Boot   float64 `json:"boot_ms,omitempty"`   // the boundary's own start, the kernel inside
 	Start  float64 `json:"start_ms,omitempty"`  // until the guest's first instruction
-	Guest  float64 `json:"guest_ms"`  // until the guest had answered and begun the command
-	Exec   float64 `json:"exec_ms"`   // the command itself, to its exit
-	End    float64 `json:"end_ms"`    // until nothing of the sandbox was left
+	Guest  float64 `json:"guest_ms"`            // until the guest had answered and begun the command
+	Exec   float64 `json:"exec_ms"`             // the command itself, to its exit
+	End    float64 `json:"end_ms"`              // until nothing of the sandbox was left
 	Total  float64 `json:"total_ms"`
 }
 

@@ -156,9 +156,25 @@ func (o *oneRun) inSession(ctx context.Context, timeout time.Duration) (err erro
 	o.marks.exited = time.Now()
 	o.at.end() // the terminal goes back before the clean-up
 	if err == nil {
-		o.hits = limitHits(ctx, s.client, ref)
+		o.limits(ctx, s.client, ref)
 	}
 	return err
+}
+
+// limits finds out which limits the command has hit.
+func (o *oneRun) limits(ctx context.Context, c *client.Client, ref string) {
+	o.hits = limitHits(ctx, c, ref)
+	if o.exit.Status() == 0 || o.exit.OOM {
+		return
+	}
+	kills := oomKills(ctx, c, ref)
+	blameMemory(&o.exit, kills)
+	if kills > 0 && !o.exit.OOM {
+		o.hits = append(o.hits, sandbox.Event{
+			Time: time.Now(), Kind: sandbox.EventLimit, Limit: sandbox.LimitMemory,
+			Message: fmt.Sprintf("the host killed %d of its processes for want of memory", kills),
+		})
+	}
 }
 
 // limitHits returns the events of limits that were hit.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belljar-sh/belljar/internal/archive"
+	"github.com/belljar-sh/belljar/internal/cli/terminal"
 	"github.com/belljar-sh/belljar/internal/template"
 )
 
@@ -23,7 +24,7 @@ func (a *app) templateCommand() *cobra.Command {
 			return unknownCommand(cmd, argv[0])
 		},
 	}
-	cmd.AddCommand(a.templateLs(), a.templateImport(), a.templateRm())
+	cmd.AddCommand(a.templateLs(), a.templateImport(), a.templateBuild(), a.templateRm())
 	return cmd
 }
 
@@ -115,6 +116,49 @@ seems to belong to root inside.`,
 	}
 	cmd.Flags().BoolVar(&o.SkipDevices, "skip-devices", false, "leave device nodes out instead of refusing the archive")
 	cmd.Flags().BoolVar(&o.NoSetuid, "no-setuid", false, "drop set-id bits: sudo will not work inside")
+	f = formatFlag(cmd)
+	return cmd
+}
+
+func (a *app) templateBuild() *cobra.Command {
+	var o template.BuildOptions
+	var verbose bool
+	var f *format
+	cmd := &cobra.Command{
+		Use:   "build debian",
+		Short: "make a template of Debian packages",
+		Long: `Build makes a template from a recipe. The recipe debian has what agents expect of
+a machine: python, git, curl, sudo, process and network tools, and a user "user".
+It runs mmdebstrap, and package scripts run in namespaces of their own.`,
+		Example:   "  belljar template build debian\n  belljar template build debian --name web --package nodejs --package npm",
+		Args:      args(cobra.ExactArgs(1)),
+		ValidArgs: []string{template.RecipeDebian},
+		RunE: func(cmd *cobra.Command, argv []string) error {
+			ctx, r := newRelay(cmd.Context())
+			defer r.stop()
+			s, err := a.templates()
+			if err != nil {
+				return err
+			}
+			p := a.progress("building " + argv[0])
+			o.Log = func(line string) {
+				p.set(line)
+				if verbose {
+					fmt.Fprintln(a.err, terminal.Escape(line))
+				}
+			}
+			o.Progress = func(g archive.Progress) {
+				p.set(fmt.Sprintf("%d entries, %s", g.Entries, formatSize(g.Bytes)))
+			}
+			d, err := s.Build(ctx, argv[0], o)
+			p.end()
+			return a.made(ctx, d, err, *f)
+		},
+	}
+	cmd.Flags().StringVar(&o.Name, "name", "", "name of the template (default: the recipe's)")
+	cmd.Flags().StringVar(&o.Suite, "suite", "", "Debian suite (default: the host's, else stable)")
+	cmd.Flags().StringArrayVar(&o.Packages, "package", nil, "one more package")
+	cmd.Flags().BoolVar(&verbose, "verbose", false, "print what the build prints")
 	f = formatFlag(cmd)
 	return cmd
 }
