@@ -64,7 +64,7 @@ func (n *node) sealConfig(name string) error {
 	if err := n.putConfig(temporary, data, mode); err != nil {
 		return unix.EROFS
 	}
-	if err := unix.Renameat(n.fd, temporary, n.fd, name); err != nil {
+	if err := unix.Renameat2(n.fd, temporary, n.fd, name, 0); err != nil {
 		n.undo(temporary, 0)
 		return unix.EROFS
 	}
@@ -128,5 +128,5 @@ func (n *node) renameConfig(oldName, newName string) error {
 	if err := n.putConfig(oldName, data, mode); err != nil {
 		return err
 	}
-	return unix.Renameat(n.fd, oldName, n.fd, newName)
+	return unix.Renameat2(n.fd, oldName, n.fd, newName, 0)
 }
