@@ -54,13 +54,11 @@ func (t *inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
 
 	select {
 	case <-w.ready:
-	case <-ctx.Done():
-		// A handler that answered at once may have ended its context already.
-		select {
-		case <-w.ready:
-		default:
-			return nil, context.Cause(ctx)
-		}
+	case <-req.Context().Done():
+		return nil, req.Context().Err()
+	}
+	if err := req.Context().Err(); err != nil {
+		return nil, err // and not what a handler says that was told to stop
 	}
 	if w.err != nil {
 		return nil, w.err
