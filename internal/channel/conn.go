@@ -2,29 +2,42 @@ package channel
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
+// A guest pays for each system call what copying 100 KiB costs, so it reads
+// ahead as much as it can. A host pays little for them and more for the copy:
+// with a small buffer the body of a frame is read to where it belongs.
 const (
-	idleBuffer = 4 << 10
-	fullBuffer = 512 << 10
+	hostBuffer  = 32 << 10
+	guestBuffer = 512 << 10
+	plainBuffer = 4 << 10 // for connections that cannot be waited for without a buffer
 )
 
-var buffers = sync.Pool{New: func() any { return new([fullBuffer]byte) }}
+var (
+	hostBuffers  = sync.Pool{New: func() any { b := make([]byte, hostBuffer); return &b }}
+	guestBuffers = sync.Pool{New: func() any { b := make([]byte, guestBuffer); return &b }}
+)
 
-// bufConn is a net.Conn that reads ahead: few bytes while little comes, up to
-// 512 KiB at a time once a read has filled the small buffer. One goroutine
-// reads; writes may overlap with it.
+// bufConn is a net.Conn that reads ahead. While it waits for bytes, and while
+// it has none, it holds no buffer. One goroutine reads; writes may overlap
+// with it.
 type bufConn struct {
 	net.Conn
-	small [idleBuffer]byte
-	big   *[fullBuffer]byte
-	buf   []byte // what has been read ahead
-	full  bool   // the last read filled its buffer, so more is likely
+	raw    syscall.RawConn // nil when the connection has no descriptor
+	pool   *sync.Pool
+	direct int     // reads of at least so many bytes go past the buffer
+	held   *[]byte // what buf points into, to be given back to pool
+	plain  []byte  // the buffer of a connection without raw
+	buf    []byte  // what has been read ahead
 
 	watch   *watch // nil in the guest
 	traffic *Traffic
@@ -43,10 +56,21 @@ type watch struct {
 	begun     int64     // number of that frame
 }
 
-func newConn(c net.Conn) *bufConn { return &bufConn{Conn: c, done: make(chan struct{})} }
+func newConn(c net.Conn, pool *sync.Pool) *bufConn {
+	b := &bufConn{Conn: c, pool: pool, direct: hostBuffer, done: make(chan struct{})}
+	if pool == &guestBuffers {
+		b.direct = guestBuffer
+	}
+	if sc, ok := c.(syscall.Conn); ok {
+		if raw, err := sc.SyscallConn(); err == nil {
+			b.raw = raw
+		}
+	}
+	return b
+}
 
 func newWatchedConn(c net.Conn, role Role, l Limits) *bufConn {
-	b := newConn(c)
+	b := newConn(c, &hostBuffers)
 	b.watch = &watch{inspector: NewInspector(role, l), limits: l}
 	b.traffic = l.Traffic
 	return b
@@ -80,8 +104,8 @@ func (b *bufConn) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	if len(b.buf) == 0 {
-		if len(p) >= fullBuffer/2 {
-			return b.fill(p)
+		if len(p) >= b.direct {
+			return b.inspected(p, func() (int, error) { return b.Conn.Read(p) })
 		}
 		if err := b.refill(); err != nil {
 			return 0, err
@@ -89,52 +113,96 @@ func (b *bufConn) Read(p []byte) (int, error) {
 	}
 	n := copy(p, b.buf)
 	b.buf = b.buf[n:]
-	if len(b.buf) == 0 && !b.full {
+	if len(b.buf) == 0 {
 		b.release()
 	}
 	return n, nil
 }
 
-func (b *bufConn) refill() error {
-	target := b.small[:]
-	if b.full {
-		if b.big == nil {
-			b.big = buffers.Get().(*[fullBuffer]byte)
-		}
-		target = b.big[:]
-	}
-	n, err := b.fill(target)
-	b.buf = target[:n]
-	b.full = n >= idleBuffer
-	if err != nil {
-		b.buf = nil
-		b.release()
-	}
-	return err
-}
-
 func (b *bufConn) release() {
-	if b.big != nil {
-		buffers.Put(b.big)
-		b.big = nil
+	if b.held != nil {
+		b.pool.Put(b.held)
+		b.held = nil
 	}
 }
 
-// fill reads once from the connection into p and inspects what came.
-func (b *bufConn) fill(p []byte) (int, error) {
-	if b.watch != nil {
-		if err := b.before(); err != nil {
-			return 0, err
+// refill reads ahead into a buffer that is taken when there is something to
+// read.
+func (b *bufConn) refill() error {
+	if b.raw == nil {
+		if b.plain == nil {
+			b.plain = make([]byte, plainBuffer)
+		}
+		n, err := b.inspected(b.plain, func() (int, error) { return b.Conn.Read(b.plain) })
+		b.buf = b.plain[:n]
+		return err
+	}
+	if err := b.prepare(); err != nil {
+		return err
+	}
+	var n int
+	var rerr error
+	err := b.raw.Read(func(fd uintptr) bool {
+		b.held = b.pool.Get().(*[]byte)
+		n, rerr = readFD(int(fd), *b.held)
+		if rerr == unix.EAGAIN {
+			b.release()
+			return false
+		}
+		return true
+	})
+	switch {
+	case err != nil:
+		n = 0
+	case rerr != nil:
+		err = os.NewSyscallError("read", rerr)
+	case n == 0:
+		err = io.EOF
+	}
+	if n, err = b.check(*b.view(), n, err); err != nil {
+		b.release()
+		return err
+	}
+	b.buf = (*b.held)[:n]
+	return nil
+}
+
+// view returns the held buffer, or an empty one.
+func (b *bufConn) view() *[]byte {
+	if b.held == nil {
+		return new([]byte)
+	}
+	return b.held
+}
+
+func readFD(fd int, p []byte) (int, error) {
+	for {
+		n, err := unix.Read(fd, p)
+		if err != unix.EINTR {
+			return max(n, 0), err
 		}
 	}
-	n, err := b.Conn.Read(p)
+}
+
+// inspected reads once into p and inspects what came.
+func (b *bufConn) inspected(p []byte, read func() (int, error)) (int, error) {
+	if err := b.prepare(); err != nil {
+		return 0, err
+	}
+	n, err := read()
+	return b.check(p, n, err)
+}
+
+// check counts and inspects n bytes of p that a read has brought with err.
+func (b *bufConn) check(p []byte, n int, err error) (int, error) {
 	if b.traffic != nil {
 		b.traffic.Read.Add(int64(n))
 	}
 	if n > 0 && b.watch != nil {
 		b.watch.inspector.Grant(b.watch.granted.Load())
-		if ferr := b.watch.inspector.Feed(time.Now(), p[:n]); ferr != nil {
-			return 0, b.fail(ferr.(*Fault))
+		var f *Fault
+		if errors.As(b.watch.inspector.Feed(time.Now(), p[:n]), &f) {
+			return 0, b.fail(f)
 		}
 	}
 	if err == nil || n > 0 {
@@ -147,9 +215,12 @@ func (b *bufConn) fill(p []byte) (int, error) {
 	return 0, err
 }
 
-// before waits out a delay and sets the deadline of a frame that has begun.
-func (b *bufConn) before() error {
+// prepare waits out a delay and sets the deadline of a frame that has begun.
+func (b *bufConn) prepare() error {
 	w := b.watch
+	if w == nil {
+		return nil
+	}
 	if d := w.inspector.Delay(); d > time.Millisecond {
 		if !b.sleep(d) {
 			return net.ErrClosed

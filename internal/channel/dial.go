@@ -23,7 +23,7 @@ type Guest struct {
 // DialGuest starts HTTP/2 as a client on conn, the guest's end of an up
 // channel, which it owns from then on.
 func DialGuest(conn net.Conn) (*Guest, error) {
-	b, cc, err := dial(conn, guestLimits())
+	b, cc, err := dial(newConn(conn, &guestBuffers), guestLimits())
 	if err != nil {
 		return nil, err
 	}

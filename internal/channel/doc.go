@@ -19,7 +19,8 @@
 //
 // # Speed
 //
-// The price is system calls in the guest, so both ends read through a buffer
-// of 512 KiB and send frames of up to [FrameBytes]. The buffer is held only
-// while a burst lasts: an idle connection has 4 KiB.
+// The price is system calls in the guest, so it reads through a buffer of
+// 512 KiB and both ends send frames of up to [FrameBytes]. The host reads the
+// bodies of large frames to where they belong. Buffers are held only while a
+// burst lasts: an idle connection has 4 KiB.
 package channel

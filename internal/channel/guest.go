@@ -23,7 +23,7 @@ func guestLimits() Limits {
 // and waits for the handlers. It owns conn.
 func ServeGuest(ctx context.Context, conn net.Conn, h http.Handler) error {
 	l := guestLimits()
-	return serve(ctx, newConn(conn), server(l), l, h)
+	return serve(ctx, newConn(conn, &guestBuffers), server(l), l, h)
 }
 
 // callGroup waits for handlers that a server has begun; x/net does not.

@@ -28,7 +28,7 @@ func localLimits() Limits {
 // ends or ctx is done, and waits for the handlers. It owns conn.
 func ServeLocal(ctx context.Context, conn net.Conn, h http.Handler) error {
 	l := localLimits()
-	return serve(ctx, newConn(conn), server(l), l, h)
+	return serve(ctx, newConn(conn, &hostBuffers), server(l), l, h)
 }
 
 // Local is a connection to another program of Belljar. It is safe for
@@ -40,7 +40,7 @@ type Local struct {
 
 // DialLocal starts HTTP/2 as a client on conn, which it owns from then on.
 func DialLocal(conn net.Conn) (*Local, error) {
-	b, cc, err := dial(conn, localLimits())
+	b, cc, err := dial(newConn(conn, &hostBuffers), localLimits())
 	if err != nil {
 		return nil, err
 	}
@@ -70,11 +70,10 @@ func (l *Local) Close() error {
 func (l *Local) Done() <-chan struct{} { return l.conn.done }
 
 // dial starts an HTTP/2 client that trusts its peer.
-func dial(conn net.Conn, l Limits) (*bufConn, *http2.ClientConn, error) {
-	b := newConn(conn)
+func dial(b *bufConn, l Limits) (*bufConn, *http2.ClientConn, error) {
 	t, err := transport(l)
 	if err != nil {
-		conn.Close()
+		b.Close()
 		return nil, nil, err
 	}
 	cc, err := t.NewClientConn(b)
