@@ -161,14 +161,15 @@ func (o *oneRun) inSession(ctx context.Context, timeout time.Duration) (err erro
 	return err
 }
 
-// limits finds out which limits the command has hit.
+// limits finds out which limits the command has hit. A command that went well
+// is not worth the question, unless a program reads the answer.
 func (o *oneRun) limits(ctx context.Context, c *client.Client, ref string) {
-	o.hits = limitHits(ctx, c, ref)
-	if o.exit.Status() == 0 || o.exit.OOM {
-		return
+	kills := int64(0)
+	if (o.exit.Status() != 0 || o.f.format.machine()) && !o.exit.OOM {
+		kills = oomKills(ctx, c, ref) // it has the manager look at all limits, too
+		blameMemory(&o.exit, kills)
 	}
-	kills := oomKills(ctx, c, ref)
-	blameMemory(&o.exit, kills)
+	o.hits = limitHits(ctx, c, ref)
 	if kills > 0 && !o.exit.OOM {
 		o.hits = append(o.hits, sandbox.Event{
 			Time: time.Now(), Kind: sandbox.EventLimit, Limit: sandbox.LimitMemory,

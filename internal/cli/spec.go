@@ -37,7 +37,7 @@ func (s *specFlags) add(cmd *cobra.Command) {
 	f.Int64Var(&s.pids, "pids", 0, "processes and threads inside (default 1024)")
 	f.Var(&s.disk, "disk", "bytes that it may write to its file system (default 2GiB)")
 	f.Int64Var(&s.openFiles, "open-files", 0, "open files per process inside (default 4096)")
-	f.Var(&s.outputLimit, "output-limit", "output kept per process and stream (default 8MiB; 64KiB inside a result of -o json)")
+	f.Var(&s.outputLimit, "output-limit", "output that waits for its reader, per process and stream (default 8MiB); with -o json, what the result holds (default 64KiB)")
 	f.Var(&s.timeout, "timeout", "time after which it is killed: 90, 90s, 5m")
 	f.StringArrayVarP(&s.env, "env", "e", nil, "environment: KEY=VALUE, or KEY to pass on yours")
 	f.StringArrayVar(&s.envFiles, "env-file", nil, "file with one KEY=VALUE per line")

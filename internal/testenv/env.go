@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -32,6 +33,47 @@ type Env struct {
 	State string
 	Run   string
 	Home  string
+	base  string
+	uid   uint32 // of an ordinary user; 0: the test's own
+}
+
+// AsUser has everything in e run as an ordinary user of this number, and skips
+// the test where that cannot be.
+func (e *Env) AsUser(uid uint32) {
+	e.t.Helper()
+	if os.Geteuid() != 0 {
+		e.t.Skip("probe: user: only root can act for another user")
+	}
+	if err := filepath.WalkDir(e.base, func(p string, _ os.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(p, int(uid), int(uid)))
+	}); err != nil {
+		e.t.Fatal(err)
+	}
+	e.uid = uid
+	if r := e.Belljar("doctor", "-o", "json"); r.Code != 0 {
+		e.t.Skipf("probe: doctor as user %d: %s%s", uid, r.Stderr, r.Stdout)
+	}
+}
+
+// Own gives a file to the user that e runs as.
+func (e *Env) Own(path string) {
+	e.t.Helper()
+	if e.uid == 0 {
+		return
+	}
+	if err := filepath.WalkDir(path, func(p string, _ os.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(p, int(e.uid), int(e.uid)))
+	}); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// UID is the user that programs in e run as.
+func (e *Env) UID() int {
+	if e.uid != 0 {
+		return int(e.uid)
+	}
+	return os.Geteuid()
 }
 
 // New returns an installation of the test's own. When the test ends its daemon
@@ -43,7 +85,7 @@ func New(t testing.TB) *Env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &Env{t: t, Bin: Bin(t), State: filepath.Join(base, "state"), Run: filepath.Join(base, "run"), Home: filepath.Join(base, "home")}
+	e := &Env{t: t, Bin: Bin(t), State: filepath.Join(base, "state"), Run: filepath.Join(base, "run"), Home: filepath.Join(base, "home"), base: base}
 	if err := os.Mkdir(e.Home, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -62,11 +104,22 @@ func (e *Env) Stop() {
 	if r := e.Belljar("daemon", "stop", "--kill"); r.Code != 0 {
 		e.t.Errorf("the daemon did not stop: %+v", r)
 	}
-	left, _ := filepath.Glob(filepath.Join(e.Run, "keepers", "*")) // the pattern is well formed
-	if len(left) > 0 {
-		e.t.Errorf("left behind: %v", left)
+	for end := time.Now().Add(leftoverTime); ; {
+		left, _ := filepath.Glob(filepath.Join(e.Run, "keepers", "*")) // the pattern is well formed
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			e.t.Errorf("left behind: %v", left)
+			return
+		}
+		<-time.After(20 * time.Millisecond)
 	}
 }
+
+// leftoverTime is what keepers whose owner was killed need to end by
+// themselves.
+const leftoverTime = 15 * time.Second
 
 // Environ is what programs run with: nothing of the test's own environment but
 // PATH.
@@ -101,6 +154,10 @@ func (e *Env) Program(name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = e.Environ()
 	cmd.WaitDelay = 5 * time.Second
+	if e.uid != 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: e.uid, Gid: e.uid}}
+		cmd.Dir = e.Home
+	}
 	return cmd
 }
 
