@@ -29,6 +29,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if c := os.Getenv(crashEnv); c != "" {
+		fmt.Fprintln(os.Stderr, dieAt(c))
+		os.Exit(1)
+	}
 	dir, err := os.MkdirTemp("", "gvisor-test-")
 	if err != nil {
 		panic(err)

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,36 +45,95 @@ func (d *Driver) Reap(ctx context.Context, h driver.Handle) error {
 
 // killRoles kills the processes that gVisor's roles run as for a sandbox, and
 // returns nil when a search has found none. All others of the sandbox live in
-// their PID namespaces and end with them.
+// their PID namespaces, and have ended when these have.
 func killRoles(ctx context.Context, id sandbox.ID) error {
-	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+	none := func() ([]int, error) {
 		pids, err := findRoles(id)
-		if err != nil || len(pids) == 0 {
-			return err
-		}
 		for _, pid := range pids {
 			killRole(pid, id)
 		}
+		return pids, err
+	}
+	if err := until(ctx, none); err != nil {
+		return fmt.Errorf("sandbox %s: %w", id, err)
+	}
+	// A role that is about to end has lost its command line, by which it is
+	// known, while the rest of its namespace may still be there.
+	dying, err := findProcesses(isDying)
+	if err != nil {
+		return err
+	}
+	return until(ctx, func() ([]int, error) {
+		dying = slices.DeleteFunc(dying, func(pid int) bool { return !isDying(pid) })
+		return dying, nil
+	})
+}
+
+// until calls find until it finds no process.
+func until(ctx context.Context, find func() ([]int, error)) error {
+	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		pids, err := find()
+		if err != nil || len(pids) == 0 {
+			return err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("processes %v of sandbox %s are still there: %w", pids, id, ctx.Err())
+			return fmt.Errorf("processes %v are still there: %w", pids, ctx.Err())
 		case <-time.After(wait):
 		}
 	}
 }
 
 func findRoles(id sandbox.ID) ([]int, error) {
+	return findProcesses(func(pid int) bool { return isRole(pid, id) })
+}
+
+func findProcesses(is func(pid int) bool) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
 	}
 	var out []int
 	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil && isRole(pid, id) {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && is(pid) {
 			out = append(out, pid)
 		}
 	}
 	return out, nil
+}
+
+// isDying reports whether a process is the first of a role's PID namespace and
+// has no memory any more, but is not dead yet: it is, as a zombie with one
+// thread, when its namespace is empty.
+func isDying(pid int) bool {
+	dir := fmt.Sprintf("/proc/%d/", pid)
+	comm, err := os.ReadFile(dir + "comm")
+	if err != nil || !slices.Contains([]string{RoleSentry, RoleGofer}, strings.TrimSpace(string(comm))) {
+		return false
+	}
+	cmdline, err := os.ReadFile(dir + "cmdline")
+	if err != nil || len(cmdline) > 0 {
+		return false
+	}
+	status, err := os.ReadFile(dir + "status")
+	if err != nil {
+		return false
+	}
+	var first, zombie bool
+	threads := ""
+	for line := range strings.Lines(string(status)) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) < 2:
+		case f[0] == "State:":
+			zombie = f[1] == "Z" || f[1] == "X"
+		case f[0] == "NSpid:":
+			first = f[len(f)-1] == "1"
+		case f[0] == "Threads:":
+			threads = f[1]
+		}
+	}
+	return first && !(zombie && (threads == "1" || threads == "0"))
 }
 
 // isRole tells by its command line whether a process is the sentry or gofer of

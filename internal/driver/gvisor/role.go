@@ -15,6 +15,12 @@ const (
 	argv0Gofer  = "runsc-gofer"
 )
 
+// Names that the roles give themselves, as ps shows them.
+const (
+	RoleSentry = "belljar-sentry"
+	RoleGofer  = "belljar-gofer"
+)
+
 // engineFD is where a role finds its own program. It is run through this
 // descriptor because the unprivileged ids that a role has from its first
 // instruction on may not search the directory that the program lies in.
@@ -104,5 +110,6 @@ func baseFlags(setuid bool) []string {
 		"--ignore-cgroups=true", // ours are made before the processes start
 		"--allow-suid=" + strconv.FormatBool(setuid),
 		"--traceback=single",
+		"--control-rpc-stop-timeout=0s", // our connection is idle, and would hold up the end by 15 s
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/util"
 	"gvisor.dev/gvisor/runsc/fsgofer/extension"
 
+	"github.com/belljar-sh/belljar/internal/driver/gvisor"
 	"github.com/belljar-sh/belljar/internal/driver/gvisor/hostfilter"
 	"github.com/belljar-sh/belljar/internal/driver/gvisor/sharefs"
 )
@@ -26,8 +27,8 @@ const engineFD = 3
 func Run(args []string) (bool, error) {
 	switch args[0] {
 	case "runsc-sandbox":
-		if err := unix.Close(engineFD); err != nil {
-			return true, fmt.Errorf("close the engine's descriptor: %w", err)
+		if err := begin(gvisor.RoleSentry); err != nil {
+			return true, err
 		}
 		if err := hostfilter.Install(); err != nil {
 			return true, err
@@ -35,8 +36,8 @@ func Run(args []string) (bool, error) {
 		addPrograms()
 		play(new(sentrycmd.Boot))
 	case "runsc-gofer":
-		if err := unix.Close(engineFD); err != nil {
-			return true, fmt.Errorf("close the engine's descriptor: %w", err)
+		if err := begin(gvisor.RoleGofer); err != nil {
+			return true, err
 		}
 		if err := stageTrees(os.Getenv); err != nil {
 			return true, err
@@ -55,6 +56,15 @@ func Run(args []string) (bool, error) {
 		return false, nil
 	}
 	return true, errors.New("the role ended without ending its process")
+}
+
+// begin gives the process its name and closes the descriptor by which it was
+// run.
+func begin(name string) error {
+	if err := os.WriteFile("/proc/self/comm", []byte(name), 0); err != nil {
+		return fmt.Errorf("name the process: %w", err)
+	}
+	return unix.Close(engineFD)
 }
 
 // play runs one of gVisor's commands, which ends the process.
