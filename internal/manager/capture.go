@@ -168,7 +168,7 @@ func (c *capture) take(f guest.Frame, b []byte) (ended bool, err error) {
 		err = c.log.Write(f.Stream, int64(f.Offset), b)
 	case guest.FrameGap:
 		// The next data shows it; nothing may come, so it is written down now.
-		err = c.log.Skip(f.Stream, int64(f.Offset)+int64(binary.BigEndian.Uint64(b)))
+		err = c.log.Jump(f.Stream, int64(f.Offset)+int64(binary.BigEndian.Uint64(b)))
 	case guest.FrameExit:
 		var x sandbox.Exit
 		if err := json.Unmarshal(b, &x); err != nil {

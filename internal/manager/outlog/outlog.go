@@ -174,8 +174,8 @@ func (l *Log) Write(stream wire.Stream, offset int64, data []byte) error {
 	return nil
 }
 
-// Skip records that a stream goes on at offset only: what is missing is a gap.
-func (l *Log) Skip(stream wire.Stream, offset int64) error {
+// Jump records that a stream goes on at offset only: what is missing is a gap.
+func (l *Log) Jump(stream wire.Stream, offset int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if (stream != wire.Stdout && stream != wire.Stderr) || offset <= l.at[stream] {

@@ -93,7 +93,7 @@ func TestLog(t *testing.T) {
 	write(t, l, wire.Stderr, 0, "oops")
 	write(t, l, wire.Stdout, 3, "lo world") // a part of it again
 	write(t, l, wire.Stdout, 0, "hel")      // all of it again
-	if err := l.Skip(wire.Stderr, 10); err != nil {
+	if err := l.Jump(wire.Stderr, 10); err != nil {
 		t.Fatal(err)
 	}
 	l.Close()
