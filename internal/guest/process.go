@@ -167,6 +167,7 @@ func (p *process) expire() {
 	p.mu.Unlock()
 	if !late {
 		p.server.hits.add(hitTime)
+		p.server.noteFull(p.tree)
 		p.tree.kill(p.server.base)
 	}
 }
