@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -111,6 +112,9 @@ func (b *build) wait(cmd *exec.Cmd, stderr io.Reader) error {
 	var reading sync.WaitGroup
 	reading.Go(func() { t.read(stderr, b.log) })
 	err := cmd.Wait()
+	if cmd.SysProcAttr.Setpgid {
+		unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // what it may have left; usually nothing
+	}
 	reading.Wait()
 	if err == nil {
 		return nil
@@ -171,7 +175,9 @@ func (b *build) userCommand(ctx context.Context) (*exec.Cmd, error) {
 	cmd := exec.CommandContext(ctx, b.program, b.args("unshare")...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	prepare(cmd, os.TempDir()) // one that the subordinate ids can reach too
+	// It removes its scratch space when it is asked to end; it has a moment.
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) }
+	cmd.WaitDelay = 5 * time.Second
 	return cmd, nil
 }
 
