@@ -19,7 +19,7 @@ const reapEnv = "BELLJAR_TEST_REAP"
 // TestConformance runs the suite that every driver runs.
 func TestConformance(t *testing.T) {
 	if testing.Short() {
-		t.Skip("many sandboxes")
+		t.Skip("probe: -short was asked for, and this runs hundreds of sandboxes")
 	}
 	guest := drivertest.BuildGuest(t)
 	openUp(filepath.Dir(guest))
