@@ -29,15 +29,15 @@ type creation struct {
 	ids    idPlan
 	cg     *group
 	limits []sandbox.LimitStatus
-	trees  *trees
 	shares []*share
 	log    *tail
 	logW   *os.File
 	ctl    *control
 	conns  driver.Channels
 	sentry *role
-	gofer  *role
-	booted *os.File // one byte comes when the sentry is up, none when it is gone
+	gofer  *role         // nil without shares
+	root   *net.UnixConn // our end of the sentry's connection for the root
+	booted *os.File      // one byte comes when the sentry is up, none when it is gone
 
 	sentryStarted, goferStarted bool
 }
@@ -73,6 +73,7 @@ func (d *Driver) create(ctx context.Context, req *driver.CreateRequest) (_ *Inst
 		{"files", c.prepare},
 		{"sentry", c.startSentry},
 		{"gofer", c.startGofer},
+		{"root", c.serveRoot},
 		{"boot", func() error { return c.awaitBoot(ctx) }},
 	}
 	for _, s := range steps {
@@ -116,10 +117,6 @@ func (c *creation) limit(ctx context.Context) error {
 
 // prepare makes everything that the two processes are given.
 func (c *creation) prepare() (err error) {
-	if c.trees, err = openTrees(&c.req.Root); err != nil {
-		return err
-	}
-	c.onUndo(c.trees.close)
 	if err := c.openShares(); err != nil {
 		return err
 	}
@@ -188,30 +185,72 @@ func (c *creation) giveSpec(r *role) error {
 	return nil
 }
 
-// giveFiles connects the sentry to the gofer, which serves the root's lower
-// layer and the shares, and hands it the file for the root's upper layer.
+// giveFiles connects the sentry to the servers of its root's lower layer and of
+// the shares, and hands it the file for the root's upper layer.
 func (c *creation) giveFiles(r *role) error {
-	g, err := c.newRole(argv0Gofer, "gofer")
+	theirs, err := c.rootConn()
 	if err != nil {
 		return err
 	}
-	c.gofer = g
-	for range 1 + len(c.shares) {
+	r.give("io-fds", theirs)
+	if len(c.shares) > 0 {
+		if c.gofer, err = c.newRole(argv0Gofer, "gofer"); err != nil {
+			return err
+		}
+		c.gofer.arg("--gofer-mount-confs=none:memory" + c.shareConfs())
+	}
+	for range c.shares {
 		sentryEnd, goferEnd, err := socketpair()
 		if err != nil {
 			return err
 		}
 		r.give("io-fds", sentryEnd)
-		g.give("io-fds", goferEnd)
+		c.gofer.give("io-fds", goferEnd)
 	}
 	upper := "memory"
 	if store, err := openStore(c.d.opts.StoreDir, c.req.Dir, "/var/tmp"); err == nil {
 		r.give("gofer-filestore-fds", store)
 		upper = "anon"
 	}
-	shares := strings.Repeat(",lisafs:none", len(c.shares))
-	r.arg(fmt.Sprintf("--gofer-mount-confs=lisafs:%s:size=%d%s", upper, c.req.Limits.DiskBytes, shares))
-	g.arg("--gofer-mount-confs=none:memory,lisafs:none" + shares)
+	r.arg(fmt.Sprintf("--gofer-mount-confs=lisafs:%s:size=%d%s", upper, c.req.Limits.DiskBytes, c.shareConfs()))
+	return nil
+}
+
+func (c *creation) shareConfs() string { return strings.Repeat(",lisafs:none", len(c.shares)) }
+
+// rootConn makes the connection for the root and returns the sentry's end.
+func (c *creation) rootConn() (*os.File, error) {
+	ours, theirs, err := socketpair()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := net.FileConn(ours)
+	ours.Close()
+	if err != nil {
+		theirs.Close()
+		return nil, err
+	}
+	c.root = conn.(*net.UnixConn)
+	c.onUndo(func() { conn.Close() })
+	return theirs, nil
+}
+
+// serveRoot puts the root together and begins to serve it. The server ends with
+// the sentry.
+func (c *creation) serveRoot() error {
+	var ns *os.File
+	if c.req.Root.Shifted && c.ids.OwnRange {
+		var err error
+		if ns, err = os.Open(fmt.Sprintf("/proc/%d/ns/user", c.sentry.cmd.Process.Pid)); err != nil {
+			return err
+		}
+		defer ns.Close()
+	}
+	tree, err := c.d.mounts.assemble(&c.req.Root, c.ids, ns)
+	if err != nil {
+		return err
+	}
+	go serveRoot(c.root, tree, c.ids)
 	return nil
 }
 
@@ -281,19 +320,18 @@ func (c *creation) giveChannels(r *role) error {
 	return nil
 }
 
-// startGofer starts gVisor's gofer role beside the sentry.
+// startGofer starts gVisor's gofer role, which serves the shares.
 func (c *creation) startGofer() error {
 	r := c.gofer
+	if r == nil {
+		return nil
+	}
 	defer r.closeGiven()
-	defer c.trees.close()
 	defer func() {
 		for _, s := range c.shares {
 			s.tree.Close()
 		}
 	}()
-	if err := c.mapOwners(); err != nil {
-		return err
-	}
 	spec := goferSpec()
 	if err := c.addShares(spec, shareName); err != nil {
 		return err
@@ -316,10 +354,7 @@ func (c *creation) startGofer() error {
 	r.give("rpc-fd", theirs)
 	r.arg(string(c.req.ID))
 
-	plan := GoferPlan{Root: r.lend(c.trees.root)}
-	for n, b := range c.req.Root.Binds {
-		plan.Binds = append(plan.Binds, GoferBind{FD: r.lend(c.trees.binds[n]), Target: b.Target})
-	}
+	var plan GoferPlan
 	for _, s := range c.shares {
 		plan.Shares = append(plan.Shares, GoferShare{FD: r.lend(s.tree), Dir: s.dir})
 	}
@@ -336,19 +371,6 @@ func (c *creation) startGofer() error {
 	return nil
 }
 
-// mapOwners makes the owners in a shifted template be those of the sandbox.
-func (c *creation) mapOwners() error {
-	if !c.req.Root.Shifted || !c.ids.OwnRange {
-		return nil
-	}
-	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", c.sentry.cmd.Process.Pid))
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	return idmap(c.trees.root, ns)
-}
-
 // awaitBoot waits until the sentry's kernel is up.
 func (c *creation) awaitBoot(ctx context.Context) error {
 	defer c.booted.Close()
@@ -361,12 +383,17 @@ func (c *creation) awaitBoot(ctx context.Context) error {
 		}
 		return c.bootError()
 	}
+	if err := c.d.mounts.unmountProc(c.sentry.cmd.Process.Pid); err != nil {
+		return err
+	}
 	return c.ctl.call(ctx, methodSetNetwork, loopbackOnly())
 }
 
 // bootError explains a sentry that ended before it was up.
 func (c *creation) bootError() error {
-	_ = c.gofer.cmd.Process.Kill()
+	if c.gofer != nil {
+		_ = c.gofer.cmd.Process.Kill()
+	}
 	_ = c.sentry.cmd.Process.Kill()
 	state, _ := c.sentry.cmd.Process.Wait()
 	c.logW.Close()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -33,6 +34,10 @@ type Driver struct {
 	ids     identity
 	cgroups *cgroupHost
 	spawn   *spawner
+
+	mountsOnce sync.Once
+	mounts     *mounter
+	mountsErr  error
 }
 
 var _ driver.Driver = (*Driver)(nil)
@@ -87,6 +92,11 @@ func (d *Driver) Handle(req *driver.CreateRequest) (driver.Handle, error) {
 func (d *Driver) Create(ctx context.Context, req *driver.CreateRequest) (driver.Instance, error) {
 	if err := checkRequest(req); err != nil {
 		return nil, err
+	}
+	// Not made by New: the probe of an ordinary user has no right to it.
+	d.mountsOnce.Do(func() { d.mounts, d.mountsErr = newMounter() })
+	if d.mountsErr != nil {
+		return nil, treeError("mount", "/", d.mountsErr)
 	}
 	i, err := d.create(ctx, req)
 	if err != nil {

@@ -31,11 +31,12 @@ type Instance struct {
 	ctl    *control
 	log    *tail
 
-	sentry, gofer *exec.Cmd
-	started       atomic.Bool
-	killed        atomic.Bool
+	sentry  *exec.Cmd
+	gofer   *exec.Cmd // nil without shares
+	started atomic.Bool
+	killed  atomic.Bool
 
-	done chan struct{} // closed when both processes are gone
+	done chan struct{} // closed when its processes are gone
 	exit sandbox.Exit  // valid then
 
 	destroy sync.Mutex
@@ -52,15 +53,20 @@ func newInstance(c *creation) *Instance {
 func (i *Instance) adopt(c *creation) {
 	i.cg, i.limits, i.conns, i.ctl, i.log = c.cg, c.limits, c.conns, c.ctl, c.log
 	i.cpus, i.memory = cpusSeen(c.req.Limits.CPUs), c.req.Limits.MemoryBytes
-	i.sentry, i.gofer = c.sentry.cmd, c.gofer.cmd
+	i.sentry = c.sentry.cmd
+	if c.gofer != nil {
+		i.gofer = c.gofer.cmd
+	}
 	go i.watch()
 }
 
-// watch waits for the two processes. It ends with them.
+// watch waits for the processes. It ends with them.
 func (i *Instance) watch() {
 	state, err := i.sentry.Process.Wait()
-	_ = i.gofer.Process.Kill()
-	_, _ = i.gofer.Process.Wait()
+	if i.gofer != nil {
+		_ = i.gofer.Process.Kill()
+		_, _ = i.gofer.Process.Wait()
+	}
 	i.exit = i.explain(state, err)
 	close(i.done)
 }

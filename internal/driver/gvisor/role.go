@@ -109,6 +109,7 @@ func baseFlags(setuid bool) []string {
 		"--host-settings=ignore",
 		"--ignore-cgroups=true", // ours are made before the processes start
 		"--allow-suid=" + strconv.FormatBool(setuid),
+		"--rootless=true", // the sentry is not to start a helper to unmount its /proc: unmountProc does
 		"--traceback=single",
 		"--control-rpc-stop-timeout=0s", // our connection is idle, and would hold up the end by 15 s
 	}

@@ -91,13 +91,15 @@ func TestOwnRange(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("of the host"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	_, dir := shared(t)
+	req.Mounts = []driver.Mount{{File: dir, Target: "/share"}}
 	d := newDriver(t)
 	b := start(t, d, req)
 	if r := b.run("/bin/sh", "-c", "cat /etc/secret"); r.Code == 0 {
 		t.Errorf("root inside reads a secret of the host: %+v", r)
 	}
 	pids, err := findRoles(req.ID)
-	if err != nil || len(pids) < 2 {
+	if err != nil || len(pids) < 2 { // sentry and gofer
 		t.Fatalf("roles %v, %v", pids, err)
 	}
 	for _, pid := range pids {

@@ -11,29 +11,16 @@ import (
 	"github.com/belljar-sh/belljar/internal/driver"
 )
 
-// Names inside the gofer's own root, which no guest ever sees.
-const (
-	goferRootName = "/root" // where the root file system is served from
-)
-
 // GoferPlan tells the gofer role (package roles) what to put together before
 // gVisor's code runs. Numbers are descriptors.
 type GoferPlan struct {
-	Root   int          `json:"root"`
-	Binds  []GoferBind  `json:"binds,omitempty"`
-	Shares []GoferShare `json:"shares,omitempty"`
+	Shares []GoferShare `json:"shares"`
 }
 
 // GoferShare is the detached tree of a caller's directory or file.
 type GoferShare struct {
 	FD  int  `json:"fd"`
 	Dir bool `json:"dir"`
-}
-
-// GoferBind is a detached tree and where in the root it goes.
-type GoferBind struct {
-	FD     int    `json:"fd"`
-	Target string `json:"target"`
 }
 
 // GoferPlanEnv names the environment variable that carries a [GoferPlan].
@@ -43,9 +30,6 @@ const GoferPlanEnv = "BELLJAR_GOFER_PLAN"
 // its own, in its own mount namespace, to hold the trees until gVisor's code
 // has taken them. It exists on every host.
 const GoferStage = "/sys"
-
-// GoferStageRoot is where the gofer role attaches the root.
-const GoferStageRoot = GoferStage + "/root"
 
 // GoferStageShare is where it attaches share n.
 func GoferStageShare(n int) string { return GoferStage + shareName(n) }
@@ -84,18 +68,13 @@ func sentrySpec(req *driver.CreateRequest) *specs.Spec {
 // against the memory limit.
 func shmSize(req *driver.CreateRequest) int64 { return req.Limits.MemoryBytes / 2 }
 
-// goferSpec is what the gofer reads. To it the root is one mount among others,
-// in an empty root of its own: gVisor would make missing mount points in the
-// lower layer, that is on the host.
+// goferSpec is what the gofer reads, to which the shares are added. Its root is
+// an empty one of its own: gVisor would make missing mount points in it.
 func goferSpec() *specs.Spec {
 	return &specs.Spec{
-		Version: specs.Version,
-		Root:    &specs.Root{Path: "/"},
-		Process: &specs.Process{Args: []string{"-"}, Cwd: "/"},
-		Mounts: []specs.Mount{{
-			Destination: goferRootName, Type: "bind", Source: GoferStageRoot,
-			Options: []string{"rbind", "ro", "nosuid", "nodev"},
-		}},
+		Version:     specs.Version,
+		Root:        &specs.Root{Path: "/"},
+		Process:     &specs.Process{Args: []string{"-"}, Cwd: "/"},
 		Annotations: map[string]string{},
 		Linux:       &specs.Linux{},
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +16,7 @@ import (
 const clockTicks = 100
 
 // Stats counts what the sandbox uses, from its cgroups and, where it has none,
-// from its two processes.
+// from its processes.
 func (i *Instance) Stats(ctx context.Context) (sandbox.Stats, error) {
 	if err := ctx.Err(); err != nil {
 		return sandbox.Stats{}, context.Cause(ctx)
@@ -49,8 +50,11 @@ func (i *Instance) Stats(ctx context.Context) (sandbox.Stats, error) {
 // processStats adds up the sentry and the gofer. The stubs that run guest code
 // share the sentry's memory; their CPU time counts when they have ended.
 func (i *Instance) processStats() (s sandbox.Stats) {
-	for _, pid := range []int{i.sentry.Process.Pid, i.gofer.Process.Pid} {
-		p, err := readProcess(pid)
+	for _, cmd := range []*exec.Cmd{i.sentry, i.gofer} {
+		if cmd == nil {
+			continue
+		}
+		p, err := readProcess(cmd.Process.Pid)
 		if err != nil {
 			continue
 		}

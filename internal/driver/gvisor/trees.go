@@ -1,43 +1,18 @@
 package gvisor
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/belljar-sh/belljar/internal/driver"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
 // readOnly is what every lower layer is: the sentry only ever reads it, and
 // whatever set-user-ID bit or device it holds means nothing to the host.
 const readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
-
-// trees are the detached mount trees of one sandbox, in the order in which the
-// gofer puts them together.
-type trees struct {
-	root  *os.File
-	binds []*os.File
-}
-
-// openTrees opens the root and what is laid over it.
-func openTrees(r *driver.Root) (*trees, error) {
-	t := &trees{}
-	var err error
-	if t.root, err = openTree(r.Path); err != nil {
-		return nil, err
-	}
-	for _, b := range r.Binds {
-		f, err := openTree(b.Source)
-		if err != nil {
-			t.close()
-			return nil, err
-		}
-		t.binds = append(t.binds, f)
-	}
-	return t, nil
-}
 
 // openTree clones the mount at path, without what is mounted below it, as a
 // detached, read-only tree.
@@ -75,22 +50,29 @@ func idmap(tree, ns *os.File) error {
 }
 
 func treeError(op, path string, err error) error {
-	switch err {
-	case unix.ENOSYS:
+	switch {
+	case errors.Is(err, unix.ENOSYS):
 		return sandbox.Errorf(sandbox.Unsupported, "this kernel has no %s", op).WithHint("Linux 5.12 or later is needed")
-	case unix.EPERM:
+	case errors.Is(err, unix.EPERM):
 		return sandbox.Errorf(sandbox.Unsupported, "%s is not permitted here: %w", op, err).
 			WithHint("the keeper needs a mount namespace of its own, in which it holds CAP_SYS_ADMIN")
 	}
 	return fmt.Errorf("%s %s: %w", op, path, err)
 }
 
-func (t *trees) close() {
-	if t == nil {
-		return
+// openTreeWhole clones the mount at path and all below it as a detached,
+// read-only tree.
+func openTreeWhole(path string) (*os.File, error) {
+	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, flags)
+	if err != nil {
+		return nil, treeError("open_tree", path, err)
 	}
-	t.root.Close()
-	for _, f := range t.binds {
+	f := os.NewFile(uintptr(fd), "root")
+	attr := &unix.MountAttr{Attr_set: readOnly, Propagation: unix.MS_PRIVATE}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, attr); err != nil {
 		f.Close()
+		return nil, treeError("mount_setattr", path, err)
 	}
+	return f, nil
 }

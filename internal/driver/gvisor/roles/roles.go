@@ -27,31 +27,28 @@ const engineFD = 3
 func Run(args []string) (bool, error) {
 	switch args[0] {
 	case "runsc-sandbox":
+		deferGC()
 		if err := begin(gvisor.RoleSentry); err != nil {
 			return true, err
 		}
-		if err := hostfilter.Install(); err != nil {
+		if err := confine(); err != nil {
 			return true, err
 		}
 		addPrograms()
 		play(new(sentrycmd.Boot))
 	case "runsc-gofer":
+		deferGC()
 		if err := begin(gvisor.RoleGofer); err != nil {
 			return true, err
 		}
 		if err := stageTrees(os.Getenv); err != nil {
 			return true, err
 		}
-		if err := hostfilter.Install(); err != nil {
+		if err := confine(); err != nil {
 			return true, err
 		}
 		extension.Register(sharefs.Extension())
 		play(new(cmd.Gofer))
-	case "/proc/self/exe":
-		if len(args) < 2 || args[1] != "umount" {
-			return false, nil
-		}
-		return true, umount(args[2:])
 	default:
 		return false, nil
 	}
@@ -72,19 +69,11 @@ func play(c util.SubCommand) {
 	cli.Run(nil, map[util.SubCommand]string{c: ""}, nil)
 }
 
-// umount unmounts a directory when a byte has come over a pipe. The sentry
-// starts this helper before it gives up the right to do it itself.
-func umount(args []string) error {
-	var fd int
-	if len(args) != 2 {
-		return fmt.Errorf("umount: %d arguments", len(args))
+// confine takes what gVisor's code will not need and would take later, and more
+// slowly.
+func confine() error {
+	if err := hostfilter.Install(); err != nil {
+		return err
 	}
-	if _, err := fmt.Sscanf(args[0], "--sync-fd=%d", &fd); err != nil {
-		return fmt.Errorf("umount: %q: %w", args[0], err)
-	}
-	f := os.NewFile(uintptr(fd), "sync")
-	if n, err := f.Read(make([]byte, 1)); n != 1 {
-		return fmt.Errorf("umount: wait: %w", err)
-	}
-	return unix.Unmount(args[1], unix.MNT_DETACH)
+	return dropSetPCap()
 }
