@@ -42,8 +42,9 @@ type bufConn struct {
 	watch   *watch // nil in the guest
 	traffic *Traffic
 
-	once sync.Once
-	done chan struct{}
+	ended atomic.Bool // either side has ended the connection, or it broke
+	once  sync.Once
+	done  chan struct{}
 }
 
 // watch is the host's guard over what is read.
@@ -76,11 +77,23 @@ func newWatchedConn(c net.Conn, role Role, l Limits) *bufConn {
 	return b
 }
 
-// Close closes the connection; it is idempotent.
+// Close closes the connection; it is idempotent. On a watched connection that
+// neither side has ended, it is HTTP/2 that closes it, for a breach of its
+// rules: a fault.
 func (b *bufConn) Close() error {
-	err := b.Conn.Close()
-	b.once.Do(func() { close(b.done) })
-	return err
+	b.once.Do(func() {
+		if b.watch != nil && !b.ended.Load() {
+			b.watch.fault.CompareAndSwap(nil, faultf("protocol", "the guest broke the rules of HTTP/2"))
+		}
+		close(b.done)
+	})
+	return b.Conn.Close()
+}
+
+// end closes the connection for a reason that is no fault.
+func (b *bufConn) end() error {
+	b.ended.Store(true)
+	return b.Close()
 }
 
 func (b *bufConn) fail(f *Fault) error {
@@ -211,7 +224,7 @@ func (b *bufConn) check(p []byte, n int, err error) (int, error) {
 	if b.watch != nil && errors.Is(err, os.ErrDeadlineExceeded) && !b.watch.deadline.IsZero() {
 		return 0, b.fail(faultf("half-frame", "a frame did not end within %v", b.watch.limits.FrameTime))
 	}
-	b.Close()
+	b.end()
 	return 0, err
 }
 
@@ -254,6 +267,9 @@ func (b *bufConn) Write(p []byte) (int, error) {
 	n, err := b.Conn.Write(p)
 	if b.traffic != nil {
 		b.traffic.Written.Add(int64(n))
+	}
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		b.ended.Store(true)
 	}
 	return n, err
 }

@@ -33,7 +33,7 @@ func DialHost(conn net.Conn, l Limits) (*Host, error) {
 	b := newWatchedConn(conn, GuestServes, l)
 	t, err := transport(l)
 	if err != nil {
-		b.Close()
+		b.end()
 		return nil, err
 	}
 	cc, err := t.NewClientConn(b)
@@ -113,7 +113,7 @@ func (h *Host) Open() int { return int(h.open.Load()) }
 
 // Close ends the channel and every request on it.
 func (h *Host) Close() error {
-	err := h.conn.Close()
+	err := h.conn.end()
 	h.cc.Close()
 	return err
 }

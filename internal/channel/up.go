@@ -53,7 +53,7 @@ func server(l Limits) *http2.Server {
 // serve runs an HTTP/2 server on b and waits for its handlers.
 func serve(ctx context.Context, b *bufConn, srv *http2.Server, l Limits, h http.Handler) error {
 	var calls callGroup
-	stop := context.AfterFunc(ctx, func() { b.Close() })
+	stop := context.AfterFunc(ctx, func() { b.end() })
 	defer stop()
 	srv.ServeConn(b, &http2.ServeConnOpts{
 		Context: ctx,
@@ -63,7 +63,7 @@ func serve(ctx context.Context, b *bufConn, srv *http2.Server, l Limits, h http.
 		},
 		Handler: calls.wrap(h),
 	})
-	b.Close()
+	b.end()
 	calls.wait()
 	return b.fault()
 }
