@@ -272,8 +272,7 @@ func (w *watcher) push(op, p string) {
 	if n := len(w.queue); n > 0 && op == "write" && w.queue[n-1].Op == op && w.queue[n-1].Path == p {
 		return // one write in many pieces
 	}
-	w.queue = append(w.queue, wire.WatchEvent{Op: op, Path: p, RawPath: rawPath(p), Dropped: w.dropped})
-	w.dropped = 0
+	w.queue = append(w.queue, wire.WatchEvent{Op: op, Path: p, RawPath: rawPath(p)})
 	w.poke()
 }
 
@@ -281,6 +280,7 @@ func (w *watcher) drop(n int64) {
 	w.mu.Lock()
 	w.dropped += n
 	w.mu.Unlock()
+	w.poke()
 }
 
 func (w *watcher) end() {
@@ -313,6 +313,10 @@ func (w *watcher) send(q *request) error {
 			w.mu.Lock()
 			queue, ended := w.queue, w.ended
 			w.queue = nil
+			if w.dropped > 0 { // what was lost came after all of these
+				queue = append(queue, wire.WatchEvent{Op: "overflow", Path: w.root, RawPath: rawPath(w.root), Dropped: w.dropped})
+				w.dropped = 0
+			}
 			w.mu.Unlock()
 			frames = encodeEvents(queue)
 			if ended && len(queue) == 0 {

@@ -200,9 +200,10 @@ type Entry struct {
 }
 
 // WatchEvent is one change beneath a watched directory. Dropped counts events
-// that were lost before it because nobody read them.
+// that were lost before it because nobody read them; it comes with the Op
+// "overflow" and the path of the watched directory.
 type WatchEvent struct {
-	Op      string `json:"op"` // create, write, remove, rename, chmod
+	Op      string `json:"op"` // create, write, remove, rename, chmod, overflow
 	Path    string `json:"path"`
 	RawPath []byte `json:"raw_path,omitempty"`
 	Dropped int64  `json:"dropped,omitempty"`
