@@ -52,7 +52,7 @@ func memoryHint(memory int64) string {
 // code that a shell would give it.
 func (a *app) startFailure(err error) error {
 	var e *sandbox.Error
-	if !errors.As(err, &e) || e.Field != "argv[0]" && e.Field != "argv" {
+	if err == nil || !errors.As(err, &e) || e.Field != "argv[0]" && e.Field != "argv" {
 		return err
 	}
 	switch e.Kind {

@@ -22,7 +22,7 @@ type result struct {
 	Hits      []sandbox.Event       `json:"limit_events,omitempty"` // limits that were hit
 	Stdout    outputResult          `json:"stdout"`
 	Stderr    outputResult          `json:"stderr"`
-	Workspace []finding             `json:"workspace,omitempty"` // what to look at on the mounts that were written
+	Workspace []mountReport         `json:"workspace,omitempty"` // what to look at on the mounts that could be written
 	Timing    timing                `json:"timing"`
 	Timeline  []sandbox.Step        `json:"timeline,omitempty"`
 }
@@ -31,15 +31,6 @@ type result struct {
 type exitResult struct {
 	Status int `json:"status"`
 	sandbox.Exit
-}
-
-// finding is one file on a mount that a person should look at before using
-// the directory.
-type finding struct {
-	Source string `json:"source"` // the mount, as it was given
-	Path   string `json:"path"`   // beneath it
-	Kind   string `json:"kind"`
-	Detail string `json:"detail,omitempty"`
 }
 
 // timing tells where the time of one command went, in milliseconds.

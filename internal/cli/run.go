@@ -82,6 +82,7 @@ type oneRun struct {
 	relay *relay
 
 	at      *attachment
+	guard   *guard
 	hits    []sandbox.Event
 	created client.Created
 	exit    sandbox.Exit
@@ -101,16 +102,22 @@ func (o *oneRun) run(ctx context.Context) error {
 	if o.f.format.machine() {
 		o.at.captureOutput(int64(o.f.outputLimit))
 	}
-	err := o.inSession(ctx, timeout)
+	var err error
+	if o.guard, err = newGuard(ctx, o.vols); err != nil {
+		return err
+	}
+	err = o.inSession(ctx, timeout)
 	o.at.end()
 	o.marks.ended = time.Now()
-	if status, ok := interrupted(ctx); ok {
-		return status
+	var found []mountReport
+	if o.created.Sandbox.ID != "" { // also when it was interrupted or failed
+		found = o.guard.reports(context.WithoutCancel(ctx))
 	}
-	if err != nil {
+	if _, stopped := interrupted(ctx); stopped || err != nil {
+		tellAll(o.a.err, found)
 		return o.a.finish(ctx, o.exit, o.a.startFailure(err), 0, 0)
 	}
-	return o.report(ctx, timeout)
+	return o.report(ctx, found, timeout)
 }
 
 // inSession makes the sandbox, carries the command and destroys everything
@@ -200,16 +207,17 @@ func limitHits(ctx context.Context, c *client.Client, ref string) []sandbox.Even
 }
 
 // report prints what remains to be said and returns the exit code.
-func (o *oneRun) report(ctx context.Context, timeout time.Duration) error {
+func (o *oneRun) report(ctx context.Context, found []mountReport, timeout time.Duration) error {
 	a, sb := o.a, &o.created.Sandbox
 	split := o.split()
 	var err error
 	if o.f.format.machine() {
 		res := newResult(sb, o.argv, o.exit, o.at)
-		res.Hits, res.Timing = o.hits, split
+		res.Hits, res.Workspace, res.Timing = o.hits, found, split
 		err = encode(a.out, *o.f.format, res)
 	} else {
 		o.tellHits()
+		tellAll(a.err, found)
 	}
 	if o.f.timing && err == nil {
 		err = split.print(a.err, sb.Timeline)

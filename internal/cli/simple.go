@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -101,22 +103,19 @@ func (a *app) kill(ctx context.Context, refs []string, all bool) error {
 	return failed
 }
 
-// running returns a client of the daemon, nil when none runs: then there are
-// no sandboxes either, unless an earlier daemon left some behind, which the
-// journal tells.
+// running returns a client of the daemon, nil when this user never had one:
+// then there are no sandboxes either. One that has ended may have left some
+// behind, which the journal tells, so it is started again; and so it is when it
+// ends while the client is used.
 func (a *app) running(ctx context.Context) (*client.Client, error) {
-	c, err := a.runningDaemon(ctx)
-	if sandbox.KindOf(err) != sandbox.Unavailable {
-		return c, err
+	dirs, err := userDirs()
+	if err != nil {
+		return nil, err
 	}
-	dirs, derr := userDirs()
-	if derr != nil {
-		return nil, derr
+	if _, err := os.Stat(dirs.Database()); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	if _, serr := os.Stat(dirs.Database()); serr == nil {
-		return a.daemon(ctx)
-	}
-	return nil, nil
+	return a.daemon(ctx)
 }
 
 func noSandbox(ref string) error {

@@ -20,6 +20,7 @@ type volume struct {
 	source   string // as the user wrote it
 	target   string
 	readOnly bool
+	dir      bool
 	file     *os.File // O_PATH
 }
 
@@ -128,6 +129,7 @@ func (v *volume) check(stderr io.Writer) error {
 			return v.fail(sandbox.Denied, "", "it lies in %s, which shows the host itself", name)
 		}
 	}
+	v.dir = dir
 	if err := v.checkAccess(dir); err != nil {
 		return err
 	}

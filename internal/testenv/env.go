@@ -101,6 +101,7 @@ func (e *Env) Stop() {
 	if _, err := os.Stat(e.Run); err != nil {
 		return
 	}
+	e.Belljar("kill", "--all") // starts a daemon again that was killed
 	if r := e.Belljar("daemon", "stop", "--kill"); r.Code != 0 {
 		e.t.Errorf("the daemon did not stop: %+v", r)
 	}

@@ -108,7 +108,10 @@ type ended struct {
 	Stderr    output
 	Timing    map[string]float64
 	Timeline  []sandbox.Step
-	Workspace []struct{ Source, Path, Kind, Detail string }
+	Workspace []struct {
+		Source   string
+		Findings []struct{ Kind, Path, Target string }
+	}
 }
 
 type output struct {
