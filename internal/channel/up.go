@@ -55,6 +55,10 @@ func serve(ctx context.Context, b *bufConn, srv *http2.Server, l Limits, h http.
 	var calls callGroup
 	stop := context.AfterFunc(ctx, func() { b.end() })
 	defer stop()
+	if b.watch != nil && b.await() != nil {
+		b.end()
+		return b.fault()
+	}
 	srv.ServeConn(b, &http2.ServeConnOpts{
 		Context: ctx,
 		BaseConfig: &http.Server{
@@ -66,4 +70,13 @@ func serve(ctx context.Context, b *bufConn, srv *http2.Server, l Limits, h http.
 	b.end()
 	calls.wait()
 	return b.fault()
+}
+
+// await waits for the first byte. x/net gives a client 10 seconds for its
+// preface from ServeConn on, and a guest may have nothing to ask for hours.
+func (b *bufConn) await() error {
+	if len(b.buf) > 0 {
+		return nil
+	}
+	return b.refill()
 }
