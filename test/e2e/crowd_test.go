@@ -71,9 +71,6 @@ func wantGone(t testing.TB, e *testenv.Env) {
 // TestFiftyCreatesAtOnce: all succeed, or fail clean with an error that says
 // that trying again helps.
 func TestFiftyCreatesAtOnce(t *testing.T) {
-	if testing.Short() {
-		t.Skip("short: fifty sandboxes at once")
-	}
 	e := setup(t)
 	const n = 50
 	results := make([]testenv.Result, n)
