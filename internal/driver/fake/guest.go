@@ -25,17 +25,22 @@ func markOf(id sandbox.ID) string { return markName + "=" + string(id) }
 func cpus() int { return runtime.NumCPU() }
 
 // here is a guest in this process.
-type here struct{ cancel context.CancelFunc }
+type here struct{ cancel func() }
 
 // serveHere runs the guest until Kill; life outlasts the call of Start.
 func (in *instance) serveHere(life context.Context) runner {
-	ctx, cancel := context.WithCancel(life)
+	ctx, end := context.WithCancel(life)
+	cancel := func() { // as the death of a process would
+		end()
+		in.inside.Down.Close()
+		in.inside.Up.Close()
+	}
 	d, id := in.d, in.handle.ID
 	d.mu.Lock()
 	d.here[id] = here{cancel}
 	d.mu.Unlock()
 	go func() {
-		defer cancel()
+		defer end()
 		defer func() {
 			d.mu.Lock()
 			delete(d.here, id)

@@ -27,8 +27,11 @@ import (
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
-// SleepArg makes the program sleep for ever; spawned children have it.
-const SleepArg = "sleep-for-ever"
+// SleepArg makes the program sleep for ever, ExitArg end at once.
+const (
+	SleepArg = "sleep-for-ever"
+	ExitArg  = "exit-at-once"
+)
 
 // Noise returns a reader of n bytes that look random and are the same every
 // time.
@@ -88,6 +91,7 @@ func (g *server) handler() http.Handler {
 	m.HandleFunc("POST /v1/test/echo", g.echo)
 	m.HandleFunc("POST /v1/test/exit", g.exit)
 	m.HandleFunc("POST /v1/test/spawn", g.spawn)
+	m.HandleFunc("POST /v1/test/exec", g.exec)
 	m.HandleFunc("POST /v1/test/fill", g.fill)
 	m.HandleFunc("POST /v1/test/up", g.connect)
 	m.HandleFunc("GET /v1/test/headers", g.headers)
@@ -168,6 +172,17 @@ func (g *server) spawn(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// exec starts a child that ends at once, and waits for it.
+func (g *server) exec(w http.ResponseWriter, r *http.Request) {
+	cmd := exec.Command("/proc/self/exe", ExitArg)
+	cmd.Env = os.Environ()
+	if err := cmd.Run(); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
 	}
 	w.WriteHeader(http.StatusNoContent)
 }

@@ -18,6 +18,9 @@ func main() {
 			time.Sleep(time.Hour)
 		}
 	}
+	if len(os.Args) > 1 && os.Args[1] == testguest.ExitArg {
+		return
+	}
 	down, err := conn(3)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
