@@ -44,6 +44,7 @@ func TestScripts(t *testing.T) {
 				Setup: func(e *testscript.Env) error {
 					e.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 					e.Setenv("HOME", env.Home)
+					e.Setenv("BIN", bin)
 					e.Setenv("BELLJAR_STATE_DIR", env.State)
 					e.Setenv("BELLJAR_RUNTIME_DIR", env.Run)
 					return nil

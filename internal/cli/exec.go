@@ -123,6 +123,9 @@ func (a *app) execAttached(ctx context.Context, c *client.Client, f *execFlags, 
 	})
 	ended := time.Now()
 	at.end()
+	if err == nil && ran.IsZero() { // it ended before the command could begin
+		err = sandbox.Errorf(sandbox.Conflict, "%s", exit.Reason).WithField("sandbox", ref).WithHint("make another with belljar create")
+	}
 	if err != nil {
 		return a.finish(ctx, exit, a.startFailure(err), 0, 0)
 	}
