@@ -126,7 +126,7 @@ var skippedDirs = map[string]bool{".git": true, "bin": true, "dist": true}
 func (r *repository) add(rel string, d fs.DirEntry) error {
 	name := d.Name()
 	if d.IsDir() {
-		if skippedDirs[rel] {
+		if skippedDirs[rel] || strings.HasPrefix(name, "_") { // as the go command does
 			return fs.SkipDir
 		}
 		return nil
