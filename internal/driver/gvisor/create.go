@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -383,10 +384,35 @@ func (c *creation) awaitBoot(ctx context.Context) error {
 		}
 		return c.bootError()
 	}
-	if err := c.d.mounts.unmountProc(c.sentry.cmd.Process.Pid); err != nil {
+	pid := c.sentry.cmd.Process.Pid
+	if err := noDirectories(pid); err != nil {
+		return err
+	}
+	if err := c.d.mounts.unmountProc(pid); err != nil {
 		return err
 	}
 	return c.ctl.call(ctx, methodSetNetwork, loopbackOnly())
+}
+
+// noDirectories checks that a sentry that has booted holds no descriptor of a
+// directory, by which a guest that has taken it over could reach the host. The
+// root's comes later, and leads nowhere else.
+func noDirectories(pid int) error {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("look at the sentry's descriptors: %w", err)
+	}
+	for _, e := range entries {
+		fi, err := os.Stat(filepath.Join(dir, e.Name()))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // closed meanwhile, or nothing with a file to it
+		}
+		if err != nil || fi.IsDir() {
+			return sandbox.Errorf(sandbox.Internal, "the sentry holds a directory as descriptor %s (%v)", e.Name(), err)
+		}
+	}
+	return nil
 }
 
 // bootError explains a sentry that ended before it was up.

@@ -62,7 +62,7 @@ func New(opts Options) (*Driver, error) {
 	if d.cgroups, err = findCgroups(); err != nil {
 		return nil, fmt.Errorf("look up cgroups: %w", err)
 	}
-	d.spawn = newSpawner(spawnThreads)
+	d.spawn = newSpawner(spawnThreads, uniquePlaces(d.cgroups.places))
 	return d, nil
 }
 

@@ -112,7 +112,12 @@ func (d *Driver) checkIDs() driver.Check {
 		c.Reason = fmt.Sprintf("each sandbox has %d host ids of its own", rangeSize)
 		return c
 	}
-	c.Reason = fmt.Sprintf("sandboxes share %d user ids with their user", count(d.ids.plan(0).UIDs))
+	switch {
+	case os.Geteuid() != 0:
+		c.Reason = "sandboxes have their user's own id, and subordinate ones where the host grants them"
+	default:
+		c.Reason = fmt.Sprintf("sandboxes share %d user ids with their keeper", count(d.ids.plan(0).UIDs))
+	}
 	c.Remedy = "run as root for ids of their own"
 	return c
 }
