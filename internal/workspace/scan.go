@@ -92,15 +92,15 @@ var remote = map[int64]bool{
 	unix.FUSE_SUPER_MAGIC: true, unix.V9FS_MAGIC: true, unix.CEPH_SUPER_MAGIC: true, unix.AFS_SUPER_MAGIC: true,
 }
 
-// Take notes how dir stands. It costs a system call or two, except on file
-// systems of other machines, where it has to look at every name.
+// Take notes how dir stands. It takes as long as the clock of files needs to
+// move on, a few milliseconds, except on file systems of other machines, where
+// it has to look at every name.
 func Take(ctx context.Context, dir *os.File) (Baseline, error) {
-	var ts unix.Timespec
-	// Times of files are taken from this clock, not from the finer one.
-	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &ts); err != nil {
-		return Baseline{}, fmt.Errorf("clock: %w", err)
+	at, err := fileClock(ctx)
+	if err != nil {
+		return Baseline{}, err
 	}
-	b := Baseline{at: time.Unix(ts.Unix())}
+	b := Baseline{at: at}
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(dir.Fd()), &fs); err != nil {
 		return Baseline{}, fmt.Errorf("examine the file system: %w", err)
@@ -114,6 +114,28 @@ func Take(ctx context.Context, dir *os.File) (Baseline, error) {
 		return Baseline{}, err
 	}
 	return b, nil
+}
+
+// maxTick bounds how long [Take] waits for the clock of files.
+const maxTick = 100 * time.Millisecond
+
+// fileClock returns a time that no file has that changed before the call, and
+// that every file will have or surpass that changes after it. The kernel takes
+// the times of files from a coarse clock, and sometimes from a fine one; so it
+// waits until the coarse one has passed the time of the call.
+func fileClock(ctx context.Context) (time.Time, error) {
+	var ts unix.Timespec
+	for now := time.Now(); ; time.Sleep(500 * time.Microsecond) {
+		if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &ts); err != nil {
+			return time.Time{}, fmt.Errorf("clock: %w", err)
+		}
+		if err := ctx.Err(); err != nil {
+			return time.Time{}, err
+		}
+		if at := time.Unix(ts.Unix()); at.After(now) || time.Since(now) > maxTick {
+			return at, nil
+		}
+	}
 }
 
 // since tells whether an entry changed after the baseline.

@@ -61,19 +61,13 @@ func (p *callerDir) link(target, name string) {
 	}
 }
 
-// take waits until the clock of files has passed what was put there before, so
-// that nothing of it counts as changed: files may have finer times than it has.
 func (p *callerDir) take() Baseline {
 	p.t.Helper()
-	for now := time.Now(); ; {
-		b, err := Take(p.t.Context(), p.dir)
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		if b.at.After(now) {
-			return b
-		}
+	b, err := Take(p.t.Context(), p.dir)
+	if err != nil {
+		p.t.Fatal(err)
 	}
+	return b
 }
 
 // scan returns the findings as "kind path".
