@@ -3,18 +3,33 @@
 //
 // # Shape
 //
-// Each sandbox is two processes of the host, both started by the keeper:
+// A sandbox is one process of the host, two where it has mounts, started by the
+// keeper:
 //
 //	sentry   runs the sandbox's kernel and, beneath it, every guest process
-//	gofer    opens the files of the root file system and serves the mounts
+//	gofer    serves the caller's directories (package sharefs)
 //
 // Both are gVisor's own roles "boot" and "gofer", run by belljar-engine (package
-// roles). This package links no part of gVisor. It prepares what the roles need
-// (descriptors, cgroups, user namespaces, mount trees), starts them, and speaks
-// to the sentry's control socket. gVisor's own container library is not used:
-// it moves the whole calling process between cgroups, changes process-wide
-// settings, takes the caller's standard streams and starts the two processes
-// one after the other, none of which a keeper with many sandboxes can afford.
+// roles). This package prepares what they need (descriptors, cgroups, user
+// namespaces, mount trees), starts them, and speaks to the sentry's control
+// socket; of gVisor it links the formats of its messages. gVisor's own container
+// library is not used: it moves the whole calling process between cgroups,
+// changes process-wide settings, takes the caller's standard streams and starts
+// the two processes one after the other, none of which a keeper with many
+// sandboxes can afford.
+//
+// # Files
+//
+// The root's lower layer is put together as one detached mount tree (mounter),
+// read-only, and its descriptor handed to the sentry, which opens files below it
+// by itself (gVisor's directfs). No path leads out of such a tree: it has no
+// parent. rootServer answers the two requests that a gofer would be needed for.
+// What the sandbox writes goes to an unnamed file on a disk of the host, bounded
+// in size.
+//
+// No mount is ever made in the namespace of the keeper or of the host. The
+// kernel drops trees and files with their last descriptor, so a crash leaves
+// none of them.
 //
 // # Ids
 //
@@ -24,9 +39,13 @@
 // user of the host may read. Started by an ordinary user, the keeper is already
 // in a user namespace, and the sandbox's maps the same ids again.
 //
-// # Mounts
+// Inside, ids are the sentry's own affair: there are always many, and set-user-ID
+// programs work where the template is meant to have them, even when the host
+// grants a single id.
 //
-// No mount is ever attached in the keeper's mount namespace. Trees are opened
-// detached (open_tree), restricted (mount_setattr) and handed to the gofer as
-// descriptors; the kernel drops them with the last of these.
+// # Ends
+//
+// A role dies with the thread that started it, which lives as long as its keeper
+// (spawner). What a killed keeper leaves is found by cgroup and by command line
+// (Reap).
 package gvisor
