@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/belljar-sh/belljar/sandbox"
@@ -78,21 +80,23 @@ func (o *ExecOptions) start() Start {
 func (c *Client) Exec(ctx context.Context, ref string, o ExecOptions) (sandbox.Exit, error) {
 	start := o.start()
 	var p Process
+	var out *Output
 	err := c.again(ctx, func() (err error) {
-		p, err = c.Start(ctx, ref, start)
+		p, out, err = c.StartAttached(ctx, ref, start)
 		return err
 	})
 	if err != nil {
 		if ctx.Err() != nil {
-			c.forget(ctx, ref, start.ID) // it may have begun all the same
+			c.forget(ctx, ref, start.ID, false) // it may have begun all the same
 		}
 		return c.ended(ctx, ref, err)
 	}
 	if o.Started != nil {
 		o.Started(p)
 	}
-	exit, err := c.Follow(ctx, ref, start.ID, o.Streams)
-	c.forget(ctx, ref, start.ID)
+	f := &follower{c: c, ref: ref, process: start.ID, s: o.Streams, fresh: true, first: out}
+	exit, err := f.run(ctx)
+	c.forget(ctx, ref, start.ID, err == nil)
 	return exit, err
 }
 
@@ -108,11 +112,16 @@ func (c *Client) Follow(ctx context.Context, ref, process string, s Streams) (sa
 // forgetTime bounds the clean-up after an Exec.
 const forgetTime = 10 * time.Second
 
-// forget kills what is left of a process, even when ctx has ended.
-func (c *Client) forget(ctx context.Context, ref, process string) {
+// forget kills what is left of a process, even when ctx has ended. One that has
+// exited is forgotten in the background.
+func (c *Client) forget(ctx context.Context, ref, process string, exited bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTime)
 	defer cancel()
-	_ = c.again(ctx, func() error { return c.KillProcess(ctx, ref, process) })
+	q := url.Values{}
+	if exited {
+		q.Set("background", "1")
+	}
+	_ = c.again(ctx, func() error { return c.call(ctx, http.MethodDelete, proc(ref, process), q, nil, nil) })
 }
 
 const (

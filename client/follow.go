@@ -18,6 +18,9 @@ type follower struct {
 	process string
 	s       Streams
 
+	fresh bool    // the process has had no input yet
+	first *Output // the first connection, when it is made already
+
 	out  [3]int64 // by StreamID: offset up to which output has been written
 	lost int64
 	ack  *acker
@@ -75,9 +78,11 @@ func (f *follower) output(ctx context.Context) (sandbox.Exit, error) {
 
 // attach reads one connection to its end; moved reports whether it was made.
 func (f *follower) attach(ctx context.Context) (exit sandbox.Exit, moved bool, err error) {
-	o, err := f.c.Attach(ctx, f.ref, f.process, f.out[Stdout], f.out[Stderr])
-	if err != nil {
-		return exit, false, err
+	o := f.first
+	if f.first = nil; o == nil {
+		if o, err = f.c.Attach(ctx, f.ref, f.process, f.out[Stdout], f.out[Stderr]); err != nil {
+			return exit, false, err
+		}
 	}
 	defer o.Close()
 	for {
@@ -162,6 +167,9 @@ func forward[T any](ctx context.Context, ch <-chan T, send func(T) error) {
 // stdin carries input by offset.
 func (f *follower) stdin(ctx context.Context, in *input) {
 	at := int64(-1)
+	if f.fresh {
+		at = 0
+	}
 	for {
 		b, ok := in.next(ctx)
 		if !ok {

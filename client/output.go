@@ -83,6 +83,23 @@ func (o *Output) Next() (Chunk, error) {
 	}
 }
 
+// process reads the frame that goes before the output of a process that was
+// started and attached to in one.
+func (o *Output) process() (p Process, err error) {
+	f, err := wire.ReadFrame(o.r)
+	if err != nil {
+		return p, streamError(o.ctx, err)
+	}
+	b, err := o.payload(f)
+	if err != nil {
+		return p, streamError(o.ctx, err)
+	}
+	if f.Type != wire.FrameJSON || json.Unmarshal(b, &p) != nil {
+		return p, sandbox.Errorf(sandbox.Internal, "the output does not begin with its process, as the API promises")
+	}
+	return p, nil
+}
+
 // streamError tells a broken connection, after which a reader may attach
 // again, from bytes that no Belljar sends.
 func streamError(ctx context.Context, err error) error {

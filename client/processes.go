@@ -1,9 +1,11 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/belljar-sh/belljar/internal/gen/api"
 	"github.com/belljar-sh/belljar/internal/guest/wire"
+	"github.com/belljar-sh/belljar/sandbox"
 )
 
 // NewProcessID draws a fresh random process ID.
@@ -34,6 +37,29 @@ func (c *Client) Start(ctx context.Context, ref string, start Start) (Process, e
 	var out Process
 	err := c.call(ctx, http.MethodPost, of(ref)+"/processes", nil, withID(&start), &out)
 	return out, err
+}
+
+// StartAttached is [Client.Start] and [Client.Attach] from the beginning in one
+// request.
+func (c *Client) StartAttached(ctx context.Context, ref string, start Start) (Process, *Output, error) {
+	var p Process
+	b, err := json.Marshal(withID(&start))
+	if err != nil {
+		return p, nil, sandbox.Errorf(sandbox.Invalid, "the request cannot be encoded: %w", err)
+	}
+	resp, err := c.send(ctx, request{
+		method: http.MethodPost, path: of(ref) + "/processes", query: url.Values{"output": {"1"}},
+		body: bytes.NewReader(b), size: int64(len(b)), header: http.Header{"Content-Type": {"application/json"}},
+	})
+	if err != nil {
+		return p, nil, err
+	}
+	o := newOutput(ctx, resp.Body)
+	if p, err = o.process(); err != nil {
+		o.Close()
+		return p, nil, err
+	}
+	return p, o, nil
 }
 
 // Processes lists the processes of a sandbox that were begun by Start and not

@@ -39,9 +39,10 @@ func TestLifeOfASandbox(t *testing.T) {
 	if err != nil || exit.Code != 3 || out.String() != "hello\ndone\n" || errOut.String() != "bad\n" {
 		t.Errorf("exec: got %+v, %v, %q, %q", exit, err, out.String(), errOut.String())
 	}
-	if ps, err := c.Processes(t.Context(), "first"); err != nil || len(ps) != 0 {
-		t.Errorf("processes after exec: got %v, %v, want none", ps, err)
-	}
+	within(t, 10*time.Second, "the process is forgotten", func() bool {
+		ps, err := c.Processes(t.Context(), "first")
+		return err == nil && len(ps) == 0
+	})
 	st, err := c.Stats(t.Context(), string(sb.ID))
 	if err != nil || st.Guest == nil {
 		t.Errorf("stats: got %+v, %v", st, err)
@@ -130,8 +131,8 @@ func TestTimeouts(t *testing.T) {
 	}
 	if sb, err := c.Wait(t.Context(), string(late.ID)); err != nil || sb.EndReason != sandbox.EndTimeout {
 		t.Errorf("after a restart: got %v, %v, want timeout", sb.EndReason, err)
-	} else if took := sb.EndedAt.Sub(sb.StartedAt); took < 900*time.Millisecond || took > 5*time.Second {
-		t.Errorf("after a restart: ended after %v, want about 1s", took)
+	} else if took := sb.EndedAt.Sub(sb.StartedAt); took < 900*time.Millisecond || took > 30*time.Second {
+		t.Errorf("after a restart: ended after %v, want 1s and what a loaded host adds", took)
 	}
 	if sb, err := c.Get(t.Context(), string(never.ID)); err != nil || sb.State != sandbox.Running {
 		t.Errorf("without a timeout: got %v, %v", sb.State, err)

@@ -141,7 +141,7 @@ func (in *installation) settle() *client.Client {
 // At every crash point a daemon that dies there leaves nothing behind after
 // the next one has started, and what lived elsewhere lives on.
 func TestCrashPoints(t *testing.T) {
-	rounds := 3
+	rounds := 1
 	if os.Getenv("BELLJAR_CRASH_ROUNDS") != "" {
 		if _, err := fmt.Sscan(os.Getenv("BELLJAR_CRASH_ROUNDS"), &rounds); err != nil {
 			t.Fatal(err)

@@ -37,6 +37,27 @@ func (s *Server) getOutput(q *request) error {
 			return err
 		}
 	}
+	return p.stream(q, off, nil)
+}
+
+// startOutput answers a start with the process and then its output.
+func (p *process) startOutput(q *request) error {
+	info := p.status()
+	status, err := json.Marshal(info)
+	if err == nil && len(status) > wire.MaxPayload {
+		info.Argv = nil // the caller knows them
+		status, err = json.Marshal(info)
+	}
+	if err != nil || len(status) > wire.MaxPayload {
+		return sandbox.Errorf(sandbox.Internal, "the process cannot be described in one frame").WithCause(err)
+	}
+	first := make([]byte, wire.HeaderLen, wire.HeaderLen+len(status))
+	wire.Frame{Type: wire.FrameJSON, Len: uint32(len(status))}.Put(first)
+	return p.stream(q, [2]int64{}, append(first, status...))
+}
+
+// stream sends first, and then frames from off on.
+func (p *process) stream(q *request, off [2]int64, first []byte) error {
 	r, err := p.attach(off)
 	if err != nil {
 		return err
@@ -44,6 +65,9 @@ func (s *Server) getOutput(q *request) error {
 	defer p.detach(r)
 	q.w.Header().Set("Content-Type", "application/octet-stream")
 	q.w.WriteHeader(http.StatusOK)
+	if _, err := q.w.Write(first); err != nil {
+		return errBroken
+	}
 	return p.copyOut(q, r, off)
 }
 

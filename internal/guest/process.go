@@ -326,6 +326,9 @@ func (s *Server) postProcess(q *request) error {
 	if err != nil {
 		return err
 	}
+	if q.URL.Query().Get("output") == "1" {
+		return p.startOutput(q)
+	}
 	return q.json(p.status())
 }
 

@@ -18,6 +18,8 @@ const maxExit = 16 << 10
 type scanner struct {
 	gap  func(stream guest.Stream, lost int64)
 	exit func(sandbox.Exit)
+	// first, when set, takes the payload of a JSON frame before all others.
+	first func([]byte) error
 
 	head  [guest.HeaderLen]byte
 	n     int    // bytes of head that are there
@@ -68,9 +70,10 @@ func (s *scanner) begin() (err error) {
 		return badGuest("a frame that cannot be: %v", err)
 	}
 	s.left, s.small = s.frame.Len, s.small[:0]
+	if (s.frame.Type == guest.FrameJSON) != (s.first != nil) {
+		return badGuest("a frame that does not belong there")
+	}
 	switch s.frame.Type {
-	case guest.FrameJSON:
-		return badGuest("a frame that does not belong into output")
 	case guest.FrameExit, guest.FrameKeepalive:
 		if s.left > maxExit {
 			return badGuest("a frame of %d bytes that says little", s.left)
@@ -91,6 +94,10 @@ func (s *scanner) complete() error {
 			return badGuest("a gap of %d bytes", lost)
 		}
 		s.gap(s.frame.Stream, int64(lost))
+	case guest.FrameJSON:
+		first := s.first
+		s.first = nil
+		return first(s.small)
 	case guest.FrameExit:
 		var x sandbox.Exit
 		if err := json.Unmarshal(s.small, &x); err != nil {

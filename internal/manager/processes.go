@@ -1,7 +1,9 @@
 package manager
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
@@ -41,6 +43,41 @@ func (m *Manager) StartProcess(ctx context.Context, ref string, s Start) (guest.
 		return p, m.startCapture(g.e, p)
 	}
 	return p, nil
+}
+
+// StartOutput is StartProcess and [Manager.Output] in one: a JSON frame with
+// the process goes before its output.
+func (m *Manager) StartOutput(ctx context.Context, ref string, s Start) (io.ReadCloser, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	if s.Capture {
+		return nil, sandbox.Errorf(sandbox.Invalid, "output is either kept for logs or streamed").WithField("capture", "true")
+	}
+	g, err := m.Guest(ref)
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(s.Start)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "the request cannot be encoded: %w", err)
+	}
+	resp, err := g.Do(ctx, Request{
+		Method: http.MethodPost, Path: "/processes", Query: url.Values{"output": {"1"}},
+		Body: bytes.NewReader(body), Size: int64(len(body)), Header: http.Header{"Content-Type": {"application/json"}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	b := m.follower(g, s.ID, resp.Body)
+	b.scan.first = func(payload []byte) error {
+		var p guest.Process
+		if err := json.Unmarshal(payload, &p); err != nil || p.ID != s.ID {
+			return badGuest("another process than was asked for")
+		}
+		return nil
+	}
+	return b, nil
 }
 
 // Processes lists the processes of a sandbox that the guest remembers.
@@ -135,14 +172,25 @@ func (m *Manager) post(ctx context.Context, ref, id, what string, body any) erro
 }
 
 // KillProcess kills a process with all its descendants and forgets it. One
-// that is not there is no error.
-func (m *Manager) KillProcess(ctx context.Context, ref, id string) error {
+// that is not there is no error. In the background it returns at once: for one
+// that has exited and is only to be forgotten.
+func (m *Manager) KillProcess(ctx context.Context, ref, id string, background bool) error {
 	if err := CheckProcessID(id); err != nil {
 		return err
 	}
 	g, err := m.Guest(ref)
 	if err != nil {
 		return err
+	}
+	if background {
+		m.spawn(func() {
+			ctx, cancel := context.WithTimeout(g.e.ctx, cleanupTime)
+			defer cancel()
+			if err := g.JSON(ctx, http.MethodDelete, procPath(id), nil, nil, nil); err != nil {
+				m.log.Debug("a process was not forgotten", "sandbox", g.e.id, "process", id, "err", err)
+			}
+		})
+		return nil
 	}
 	err = g.JSON(ctx, http.MethodDelete, procPath(id), nil, nil, nil)
 	if sandbox.KindOf(err) == sandbox.NotFound {
@@ -208,12 +256,17 @@ func (m *Manager) output(ctx context.Context, g *Guest, id string, stdout, stder
 	if err != nil {
 		return nil, err
 	}
-	b := &outputBody{body: resp.Body}
+	return m.follower(g, id, resp.Body), nil
+}
+
+// follower notes what goes by in a stream of output.
+func (m *Manager) follower(g *Guest, id string, body io.ReadCloser) *outputBody {
+	b := &outputBody{body: body}
 	b.scan.gap = func(stream guest.Stream, lost int64) { m.outputLost(g.e, id, lost) }
 	b.scan.exit = func(x sandbox.Exit) { m.exited(g.e, id, x) }
 	m.busy(g.e, 1)
 	b.closed = func() { m.busy(g.e, -1) }
-	return b, nil
+	return b
 }
 
 // outputLost notes that output was overwritten before anybody read it.

@@ -133,6 +133,11 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request, path string, q
 		return err
 	}
 	defer resp.Body.Close()
+	if kind == frames { // of a watch, whose end its reader does not mind
+		beginFrames(w, http.StatusOK)
+		pass(w, resp.Body, true)
+		return nil
+	}
 	h := w.Header()
 	h.Set("Content-Type", kind)
 	status := http.StatusOK
@@ -146,7 +151,7 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request, path string, q
 		}
 	}
 	w.WriteHeader(status)
-	pass(w, resp.Body, kind == frames)
+	pass(w, resp.Body, false)
 	return nil
 }
 

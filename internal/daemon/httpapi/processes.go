@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"io"
 	"net/http"
 
 	"github.com/belljar-sh/belljar/internal/gen/api"
@@ -8,12 +9,18 @@ import (
 )
 
 func (s *Server) startProcess(w http.ResponseWriter, r *http.Request) error {
-	if err := noQuery(r); err != nil {
+	q := newQuery(r)
+	output := q.flag("output")
+	if err := q.done(); err != nil {
 		return err
 	}
 	var req api.Start
 	if err := decode(r, &req); err != nil {
 		return err
+	}
+	if output {
+		body, err := s.m.StartOutput(r.Context(), r.PathValue("ref"), *start(&req))
+		return sendFrames(w, http.StatusCreated, body, err)
 	}
 	p, err := s.m.StartProcess(r.Context(), r.PathValue("ref"), *start(&req))
 	return answer(w, http.StatusCreated, p, err)
@@ -44,10 +51,12 @@ func (s *Server) waitProcess(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) killProcess(w http.ResponseWriter, r *http.Request) error {
-	if err := noQuery(r); err != nil {
+	q := newQuery(r)
+	background := q.flag("background")
+	if err := q.done(); err != nil {
 		return err
 	}
-	return noContent(w, s.m.KillProcess(r.Context(), r.PathValue("ref"), r.PathValue("process")))
+	return noContent(w, s.m.KillProcess(r.Context(), r.PathValue("ref"), r.PathValue("process"), background))
 }
 
 func (s *Server) output(w http.ResponseWriter, r *http.Request) error {
@@ -57,12 +66,16 @@ func (s *Server) output(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	body, err := s.m.Output(r.Context(), r.PathValue("ref"), r.PathValue("process"), stdout, stderr)
+	return sendFrames(w, http.StatusOK, body, err)
+}
+
+// sendFrames streams the output of a process.
+func sendFrames(w http.ResponseWriter, status int, body io.ReadCloser, err error) error {
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	w.Header().Set("Content-Type", frames)
-	w.WriteHeader(http.StatusOK)
+	beginFrames(w, status)
 	pass(w, body, true)
 	return nil
 }

@@ -155,7 +155,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	if err := q.done(); err != nil {
 		return err
 	}
-	out := &lateWriter{w: w, kind: frames}
+	out := &lateWriter{w: w}
 	err := s.m.Logs(r.Context(), r.PathValue("ref"), process, follow, out, out.flush)
 	if err != nil && out.begun {
 		panic(http.ErrAbortHandler)

@@ -104,7 +104,7 @@ func (s *Server) routes() map[string]handler {
 		"GET " + sb + "/logs":    s.lasting(s.logs),
 		"PUT " + sb + "/timeout": s.setTimeout,
 
-		"POST " + sb + "/processes": s.startProcess,
+		"POST " + sb + "/processes": s.lasting(s.startProcess),
 		"GET " + sb + "/processes":  s.listProcesses,
 		"GET " + proc:               s.getProcess,
 		"DELETE " + proc:            s.killProcess,
@@ -193,7 +193,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if e.Kind == sandbox.Internal {
 		s.o.Log.Error("a request failed", "method", r.Method, "path", r.URL.Path, "err", err, "cause", e.Unwrap())
 	}
-	for _, k := range []string{"Content-Length", "Content-Type", "Content-Range"} {
+	for _, k := range []string{"Content-Length", "Content-Type", "Content-Range", "Transfer-Encoding"} {
 		w.Header().Del(k)
 	}
 	writeJSON(w, status, api.ErrorBody{Error: *e})

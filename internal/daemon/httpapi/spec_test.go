@@ -178,6 +178,7 @@ func empty(t testing.TB) *Server {
 var values = map[string]string{
 	"path": "/tmp/x", "to": "/tmp/y", "user": "root", "mode": "644", "depth": "2", "recursive": "1",
 	"all": "1", "follow": "0", "since": "3", "stdout": "1", "stderr": "2", "offset": "9", "process": "p1", "probe": "0", "kill": "0",
+	"output": "1", "background": "1",
 }
 
 var bodies = map[string]string{

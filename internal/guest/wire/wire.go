@@ -14,6 +14,7 @@
 //	GET    /v1/ping                        -> 204
 //	GET    /v1/metrics                     -> Metrics
 //	POST   /v1/processes                   Start -> Process
+//	POST   /v1/processes?output=1          Start -> a JSON frame with the Process, then its output from the beginning
 //	GET    /v1/processes                   -> []Process
 //	GET    /v1/processes/{id}              -> Process
 //	GET    /v1/processes/{id}/output?stdout=N&stderr=N   -> frames from these offsets on, to the exit frame
