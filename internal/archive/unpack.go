@@ -39,6 +39,7 @@ func Unpack(ctx context.Context, dir *os.File, r io.Reader, o Options) (Summary,
 		ticker: ticker{report: o.Progress},
 
 		dirIndex: map[string]int{},
+		leftOut:  map[string]bool{},
 		single:   o.single,
 	}
 	u.tar = tar.NewReader(u.stream)
@@ -64,7 +65,8 @@ type unpacker struct {
 	parentName string // of the directory that parent is open on
 	parent     int    // -1: none
 	dirs       []dirMeta
-	dirIndex   map[string]int // into dirs
+	dirIndex   map[string]int  // into dirs
+	leftOut    map[string]bool // links that were
 
 	single bool   // everything lies below one top name, see Options.single
 	top    string // that name; "" before the first entry
@@ -154,6 +156,9 @@ func (u *unpacker) entry(hdr *tar.Header) error {
 		return u.rootEntry(hdr)
 	}
 	if err := u.checkTop(hdr.Name, parts); err != nil {
+		return err
+	}
+	if err := u.checkBehind(hdr.Name, parts); err != nil {
 		return err
 	}
 	switch t := hdr.Typeflag; {
@@ -302,8 +307,7 @@ func (u *unpacker) symlink(hdr *tar.Header, parts []string) error {
 	}
 	if out, why := linkEscapes(u.level(parts), hdr.Linkname, u.o.Links == LinksRooted); out {
 		if u.o.Links == LinksSkip {
-			u.sum.skip(hdr.Name, why+": "+hdr.Linkname)
-			return nil
+			return u.leaveOut(hdr, parts, why)
 		}
 		return refuse(hdr.Name, "%s: %q", why, hdr.Linkname).
 			WithHint("links must stay inside the archive; remove it or make it relative")
@@ -314,6 +318,33 @@ func (u *unpacker) symlink(hdr *tar.Header, parts []string) error {
 		}
 		return u.metaOf(hdr).applyLink(parent, last)
 	})
+}
+
+// maxLeftOut bounds how many links are left out and remembered.
+const maxLeftOut = 100_000
+
+// leaveOut skips a link. It is remembered: what an archive has behind a link
+// does not belong into a directory of its name.
+func (u *unpacker) leaveOut(hdr *tar.Header, parts []string, why string) error {
+	if len(u.leftOut) >= maxLeftOut {
+		return exceeded("links that lead out", maxLeftOut, hdr.Name)
+	}
+	u.leftOut[strings.Join(parts, "/")] = true
+	u.sum.skip(hdr.Name, why+": "+hdr.Linkname)
+	return nil
+}
+
+// checkBehind refuses an entry behind a link that was left out.
+func (u *unpacker) checkBehind(name string, parts []string) error {
+	if len(u.leftOut) == 0 {
+		return nil
+	}
+	for i := 1; i < len(parts); i++ {
+		if u.leftOut[strings.Join(parts[:i], "/")] {
+			return refuse(name, "the entry lies behind a link that leads out")
+		}
+	}
+	return nil
 }
 
 // hardlink links to an earlier regular file of the same tree, by descriptor.

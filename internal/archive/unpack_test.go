@@ -260,6 +260,11 @@ func TestUnpackLinkRules(t *testing.T) {
 			t.Fatalf("got %+v, %v, want both links skipped", sum, err)
 		}
 	})
+	t.Run("behind a skipped link", func(t *testing.T) {
+		j := newJail(t)
+		_, err := j.unpack(t, makeTar(t, link("d/l", "/tmp"), file("d/l/f", "evil")), Options{Links: LinksSkip})
+		wantError(t, err, sandbox.Invalid, "d/l/f")
+	})
 	t.Run("rooted", func(t *testing.T) {
 		j := newJail(t)
 		_, err := j.unpack(t, raw, Options{Links: LinksRooted})
