@@ -121,7 +121,8 @@ func run(t *testing.T, w *world, v vector) {
 	scenario, reason := find(v)
 	switch {
 	case scenario == nil && reason != "":
-		t.Skipf("%s %s: not applicable: %s", v.ID, v.Request.Op, reason)
+		fmt.Printf("%-20s %-8s want %-20s not applicable: %s\n", v.ID, "n/a", v.Expect.Verdict, reason)
+		t.Skipf("probe: not applicable: %s", reason)
 	case scenario == nil:
 		t.Fatalf("%s: the runner has no scenario for op %q with argument %q", v.ID, v.Request.Op, v.Request.Arg)
 	}
