@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belljar-sh/belljar/internal/build"
+	"github.com/belljar-sh/belljar/internal/cli/terminal"
 	"github.com/belljar-sh/belljar/internal/config"
 	"github.com/belljar-sh/belljar/internal/driver"
 	"github.com/belljar-sh/belljar/internal/host"
@@ -61,7 +62,7 @@ func printDoctor(w io.Writer, r *host.Report) error {
 		if b.Boundary == r.Default {
 			name += ", the default"
 		}
-		fmt.Fprintf(w, "\nboundary %s: %s%s\n", name, b.Available, because(b.Reason))
+		fmt.Fprintf(w, "\nboundary %s: %s%s\n", name, b.Available, terminal.Escape(because(b.Reason)))
 		t := checkTable("", b.Checks)
 		t.head = nil
 		if err := t.write(w); err != nil {
