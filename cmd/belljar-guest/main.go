@@ -20,6 +20,7 @@ import (
 const downFD = 3
 
 func main() {
+	runtime.MemProfileRate = 0 // its tables are 1.4 MiB in every sandbox
 	if len(os.Args) == 2 && os.Args[1] == "version" {
 		fmt.Println("belljar-guest", build.ID())
 		return

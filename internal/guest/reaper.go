@@ -1,8 +1,10 @@
 package guest
 
 import (
+	"context"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,7 +18,8 @@ type reaper struct {
 
 	mu      sync.Mutex
 	tracked map[int]func(unix.WaitStatus)
-	reaped  chan struct{} // closed and renewed at every end
+	count   int64 // ends so far
+	goals   map[chan struct{}]int64
 
 	begin sync.Once
 	born  chan struct{} // tells that there is a child again
@@ -25,7 +28,7 @@ type reaper struct {
 func newReaper() *reaper {
 	return &reaper{
 		tracked: map[int]func(unix.WaitStatus){},
-		reaped:  make(chan struct{}),
+		goals:   map[chan struct{}]int64{},
 		born:    make(chan struct{}, 1),
 	}
 }
@@ -73,8 +76,13 @@ func (r *reaper) ended(pid int, ws unix.WaitStatus) {
 		r.forking.Unlock()
 	}
 	r.mu.Lock()
-	close(r.reaped)
-	r.reaped = make(chan struct{})
+	r.count++
+	for reached, goal := range r.goals {
+		if r.count >= goal {
+			close(reached)
+			delete(r.goals, reached)
+		}
+	}
 	r.mu.Unlock()
 	if exited != nil {
 		go exited(ws)
@@ -89,9 +97,33 @@ func (r *reaper) take(pid int) (func(unix.WaitStatus), bool) {
 	return f, ok
 }
 
-// next returns a channel that is closed when the next child has been reaped.
-func (r *reaper) next() <-chan struct{} {
+// ends returns how many children have been reaped so far.
+func (r *reaper) ends() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.reaped
+	return r.count
+}
+
+// await waits until goal children have been reaped, or for over.
+func (r *reaper) await(ctx context.Context, goal int64, over <-chan time.Time) error {
+	reached := make(chan struct{})
+	r.mu.Lock()
+	if r.count >= goal {
+		r.mu.Unlock()
+		return nil
+	}
+	r.goals[reached] = goal
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		delete(r.goals, reached)
+		r.mu.Unlock()
+	}()
+	select {
+	case <-reached:
+	case <-over:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
 }
