@@ -17,9 +17,10 @@ import (
 // ahead as much as it can. A host pays little for them and more for the copy:
 // with a small buffer the body of a frame is read to where it belongs.
 const (
-	hostBuffer  = 32 << 10
-	guestBuffer = 512 << 10
-	plainBuffer = 4 << 10 // for connections that cannot be waited for without a buffer
+	hostBuffer   = 32 << 10
+	guestBuffer  = 512 << 10
+	socketBuffer = 1 << 20
+	plainBuffer  = 4 << 10 // for connections that cannot be waited for without a buffer
 )
 
 var (
@@ -67,7 +68,18 @@ func newConn(c net.Conn, pool *sync.Pool) *bufConn {
 			b.raw = raw
 		}
 	}
+	if pool == &hostBuffers && b.raw != nil {
+		b.raw.Control(enlarge) // a connection that is no socket stays as it is
+	}
 	return b
+}
+
+// enlarge lets a socket hold more of what is written to it: each read of the
+// guest's then brings more. The guest's end is the driver's to enlarge.
+func enlarge(fd uintptr) {
+	if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, socketBuffer) != nil {
+		unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, socketBuffer)
+	}
 }
 
 func newWatchedConn(c net.Conn, role Role, l Limits) *bufConn {

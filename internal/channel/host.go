@@ -3,11 +3,10 @@ package channel
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/net/http2"
 
@@ -24,6 +23,8 @@ type Host struct {
 	cc    *http2.ClientConn
 	slots chan struct{}
 	open  atomic.Int64
+
+	readers *readers
 }
 
 // DialHost starts HTTP/2 as a client on conn, which it owns from then on. It
@@ -41,7 +42,7 @@ func DialHost(conn net.Conn, l Limits) (*Host, error) {
 		b.Close()
 		return nil, sandbox.Errorf(sandbox.Unavailable, "the channel to the sandbox broke as it was opened: %w", err)
 	}
-	return &Host{conn: b, cc: cc, slots: make(chan struct{}, l.Streams)}, nil
+	return &Host{conn: b, cc: cc, slots: make(chan struct{}, l.Streams), readers: newReaders(l)}, nil
 }
 
 func transport(l Limits) (*http2.Transport, error) {
@@ -83,6 +84,7 @@ func (h *Host) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, h.gone(net.ErrClosed)
 		}
 	}
+	h.readers.relieve(time.Now())
 	h.conn.watch.granted.Add(1)
 	h.open.Add(1)
 	resp, err := h.cc.RoundTrip(r)
@@ -93,7 +95,7 @@ func (h *Host) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, h.gone(err)
 	}
-	resp.Body = &body{ReadCloser: resp.Body, host: h}
+	h.wrap(resp)
 	return resp, nil
 }
 
@@ -136,25 +138,4 @@ func ctxError(ctx context.Context) error {
 		return sandbox.Errorf(sandbox.DeadlineExceeded, "the sandbox did not answer in time").WithCause(ctx.Err())
 	}
 	return sandbox.Errorf(sandbox.Canceled, "the request was given up").WithCause(ctx.Err())
-}
-
-// body gives the stream's place back when it is closed or has ended.
-type body struct {
-	io.ReadCloser
-	host *Host
-	once sync.Once
-}
-
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil {
-		b.once.Do(b.host.leave)
-	}
-	return n, err
-}
-
-func (b *body) Close() error {
-	err := b.ReadCloser.Close()
-	b.once.Do(b.host.leave)
-	return err
 }

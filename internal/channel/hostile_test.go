@@ -352,6 +352,46 @@ func TestUnreadAnswers(t *testing.T) {
 	}
 }
 
+// TestUnreadAnswersMakeRoom leaves more answers unread than the budget holds:
+// another request is answered all the same, at the cost of the oldest.
+func TestUnreadAnswersMakeRoom(t *testing.T) {
+	host := down(t, channel.Limits{ReadTime: 50 * time.Millisecond}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/small" {
+			io.WriteString(w, "answer")
+			return
+		}
+		buf := make([]byte, 64<<10)
+		for {
+			if _, err := w.Write(buf); err != nil {
+				return
+			}
+		}
+	}))
+	var left []*http.Response
+	for range 40 {
+		resp, err := host.RoundTrip(request(t, "GET", "/", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		left = append(left, resp)
+	}
+	<-time.After(100 * time.Millisecond) // they count as left from then on
+	resp, err := host.RoundTrip(request(t, "GET", "/small", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "answer" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if _, err := left[0].Body.Read(make([]byte, 1)); sandbox.KindOf(err) != sandbox.Unavailable {
+		t.Errorf("the oldest: %v, want unavailable", err)
+	}
+	if _, err := left[39].Body.Read(make([]byte, 1)); err != nil {
+		t.Errorf("the youngest: %v", err)
+	}
+}
+
 // FuzzHost gives the host's ends of both channels whatever comes.
 func FuzzHost(f *testing.F) {
 	for _, tc := range hostile {

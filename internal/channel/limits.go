@@ -18,6 +18,7 @@ type Limits struct {
 	HeaderBytes   int           // of one header block, before and after decompression
 	FrameTime     time.Duration // from the first byte of a frame to its last
 	WriteTime     time.Duration // for the guest to take any byte at all of what is sent to it
+	ReadTime      time.Duration // an answer may go unread for so long while room is scarce
 	FramesPerSec  int           // beyond it reading slows down
 
 	// Traffic, when set, counts the bytes of the channel.
@@ -33,6 +34,7 @@ func DefaultLimits() Limits {
 		HeaderBytes:   64 << 10,
 		FrameTime:     30 * time.Second,
 		WriteTime:     time.Minute,
+		ReadTime:      5 * time.Second,
 		FramesPerSec:  50_000,
 	}
 }
@@ -54,6 +56,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.WriteTime <= 0 {
 		l.WriteTime = d.WriteTime
+	}
+	if l.ReadTime <= 0 {
+		l.ReadTime = d.ReadTime
 	}
 	return l
 }
