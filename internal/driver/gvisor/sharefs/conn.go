@@ -88,7 +88,8 @@ func (c *conn) relative(path string) string {
 // MaxMessageSize implements lisafs.ConnectionImpl.
 func (*conn) MaxMessageSize() uint32 { return lisafs.MaxMessageSize() }
 
-// SupportedMessages implements lisafs.ConnectionImpl. Sockets are not served.
+// SupportedMessages implements lisafs.ConnectionImpl. Those about sockets are
+// among them because the sentry must hear EPERM to keep a socket to itself.
 func (*conn) SupportedMessages() []lisafs.MID {
 	return []lisafs.MID{
 		lisafs.Mount, lisafs.Channel, lisafs.FStat, lisafs.SetStat, lisafs.Walk, lisafs.WalkStat,
@@ -96,6 +97,7 @@ func (*conn) SupportedMessages() []lisafs.MID {
 		lisafs.MkdirAt, lisafs.MknodAt, lisafs.SymlinkAt, lisafs.LinkAt, lisafs.FStatFS,
 		lisafs.FAllocate, lisafs.ReadLinkAt, lisafs.UnlinkAt, lisafs.RenameAt, lisafs.RenameAt2,
 		lisafs.Getdents64, lisafs.FGetXattr, lisafs.FSetXattr, lisafs.FListXattr, lisafs.FRemoveXattr,
+		lisafs.BindAt, lisafs.Connect, lisafs.ConnectWithCreds,
 	}
 }
 
