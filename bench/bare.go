@@ -112,11 +112,13 @@ func (b bundle) write(parent, name string) (string, error) {
 // runsc prepares `runsc run` of a bundle. Flags are those that Belljar's
 // driver sets too.
 func (e *env) runsc(ctx context.Context, bundleDir, id string, more ...string) *exec.Cmd {
-	args := []string{
-		"--root", filepath.Join(e.dir, "runsc"), "--network=none", "--overlay2=root:memory",
-		"run", "--bundle", bundleDir,
-	}
-	cmd := exec.CommandContext(ctx, e.tool("runsc"), append(append(args, more...), id)...)
+	args := append([]string{"run", "--bundle", bundleDir}, more...)
+	return e.runscCommand(ctx, append(args, id)...)
+}
+
+func (e *env) runscCommand(ctx context.Context, args ...string) *exec.Cmd {
+	flags := []string{"--root", filepath.Join(e.dir, "runsc"), "--network=none", "--overlay2=root:memory"}
+	cmd := exec.CommandContext(ctx, e.tool("runsc"), append(flags, args...)...)
 	// It leaves a mount beneath its root; let that go with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	return cmd
@@ -260,8 +262,8 @@ func (b *bare) fromGuest(context.Context) (time.Duration, error) {
 }
 
 // idle compares the memory of idle sandboxes with that of bare ones, both
-// standing at the same time. Bare ones are counted without the runsc process
-// that waits for them, ours with the keeper.
+// standing at the same time: all processes of the bare ones, and of ours with
+// the keeper.
 func (e *env) idle(ctx context.Context, r *harness.Result) error {
 	if err := e.needRunsc(ctx); err != nil {
 		return err

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
-	"os/exec"
 	"slices"
 	"time"
 
@@ -76,14 +74,13 @@ func (e *env) startIdle(ctx context.Context, c *client.Client, n int) (func(), e
 	return kill, nil
 }
 
-// startBare starts n sandboxes without Belljar.
+// startBare starts n sandboxes without Belljar. They are detached, so that no
+// waiting runsc process shares, and thereby hides, memory of theirs.
 func (e *env) startBare(ctx context.Context, n int) (func(), error) {
-	var cmds []*exec.Cmd
-	var inputs []io.Closer
+	var names []string
 	stop := func() {
-		for i, cmd := range cmds {
-			inputs[i].Close() // its process inside ends, and runsc cleans up
-			_ = cmd.Wait()
+		for _, name := range names {
+			_ = runQuiet(e.runscCommand(context.WithoutCancel(ctx), "delete", "--force", name))
 		}
 	}
 	root, err := e.bareRoot()
@@ -96,38 +93,13 @@ func (e *env) startBare(ctx context.Context, n int) (func(), error) {
 		if err != nil {
 			return stop, err
 		}
-		cmd := e.runsc(ctx, dir, name)
-		input, err := cmd.StdinPipe()
-		if err != nil {
-			return stop, err
-		}
-		if err := cmd.Start(); err != nil {
-			return stop, err
-		}
-		cmds, inputs = append(cmds, cmd), append(inputs, input)
-	}
-	return stop, e.waitBare(ctx, cmds)
-}
-
-// waitBare waits until each has a sentry and a gofer.
-func (e *env) waitBare(ctx context.Context, cmds []*exec.Cmd) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for _, cmd := range cmds {
-		for {
-			procs, err := harness.Processes()
-			if err != nil {
-				return err
-			}
-			if len(harness.Tree(procs, cmd.Process.Pid)) >= 3 {
-				break
-			}
-			if err := sleep(ctx, 100*time.Millisecond); err != nil {
-				return fmt.Errorf("a bare sandbox does not start: %w", err)
-			}
+		names = append(names, name)
+		// No pipes: a detached sandbox would hold them open.
+		if err := e.runsc(ctx, dir, name, "--detach").Run(); err != nil {
+			return stop, fmt.Errorf("start a bare sandbox: %w", err)
 		}
 	}
-	return nil
+	return stop, nil
 }
 
 // measureIdle adds up both kinds.
@@ -145,7 +117,7 @@ func (e *env) measureIdle(n int) (ours, bare float64, err error) {
 		mine = append(mine, harness.Tree(procs, k.PID)...)
 	}
 	for _, p := range procs {
-		if p.Exe == e.tool("runsc") && p.Name != "runsc" {
+		if p.Exe == e.tool("runsc") {
 			theirs = append(theirs, p)
 		}
 	}

@@ -202,8 +202,8 @@ func serveChannel(_ context.Context, args []string) error {
 	}
 }
 
-// idle waits for the end of its standard input.
-func idle(context.Context, []string) error {
-	_, err := io.Copy(io.Discard, os.Stdin)
-	return err
+// idle waits to be ended.
+func idle(ctx context.Context, _ []string) error {
+	<-ctx.Done()
+	return nil
 }
