@@ -1,14 +1,10 @@
 package client
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/belljar-sh/belljar/internal/gen/api"
@@ -73,52 +69,6 @@ func (c *Client) Stats(ctx context.Context, ref string) (Stats, error) {
 	err := c.call(ctx, http.MethodGet, of(ref)+"/stats", nil, nil, &out)
 	return out, err
 }
-
-// Events returns what happened to a sandbox after the event numbered since,
-// in order. With follow the stream goes on until the sandbox is dead; without
-// it ends with the newest event.
-func (c *Client) Events(ctx context.Context, ref string, since int64, follow bool) (*Events, error) {
-	q := url.Values{"since": {strconv.FormatInt(since, 10)}}
-	if follow {
-		q.Set("follow", "1")
-	}
-	resp, err := c.send(ctx, request{method: http.MethodGet, path: of(ref) + "/events", query: q})
-	if err != nil {
-		return nil, err
-	}
-	s := bufio.NewScanner(resp.Body)
-	s.Buffer(nil, 1<<20)
-	return &Events{ctx: ctx, body: resp.Body, lines: s}, nil
-}
-
-// Events is a stream of events. It is for one goroutine.
-type Events struct {
-	ctx   context.Context
-	body  io.ReadCloser
-	lines *bufio.Scanner
-}
-
-// Next returns the next event, or io.EOF when the stream has ended.
-func (e *Events) Next() (sandbox.Event, error) {
-	var ev sandbox.Event
-	for e.lines.Scan() {
-		line := e.lines.Bytes()
-		if len(line) == 0 {
-			continue // sent to show that the stream is alive
-		}
-		if err := json.Unmarshal(line, &ev); err != nil {
-			return ev, sandbox.Errorf(sandbox.Internal, "an event is not JSON: %w", err)
-		}
-		return ev, nil
-	}
-	if err := e.lines.Err(); err != nil {
-		return ev, transportError(e.ctx, err)
-	}
-	return ev, io.EOF
-}
-
-// Close ends the stream.
-func (e *Events) Close() error { return e.body.Close() }
 
 // Info tells who serves the API. It is quick.
 func (c *Client) Info(ctx context.Context) (Info, error) {

@@ -228,7 +228,7 @@ func (m *Manager) collect() {
 	}
 	slices.SortFunc(all, func(a, b dead) int { return b.at.Compare(a.at) }) // newest first
 	for i, d := range all {
-		if i < deadCount && time.Since(d.at) < deadLife {
+		if i < m.maxDead && time.Since(d.at) < deadLife {
 			continue
 		}
 		if m.o.Journal != nil {

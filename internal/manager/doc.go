@@ -24,7 +24,8 @@
 //
 // # Locks
 //
-// Manager.mu guards the index of sandboxes, entry.mu one sandbox. Nobody waits
-// for a keeper or the journal's disk while holding Manager.mu, nor takes it
-// while holding an entry's.
+// Manager.mu guards the index of sandboxes, entry.mu one sandbox. Nobody takes
+// an entry's while holding Manager.mu, nor waits for a keeper while holding
+// either. An entry's is held while its record is journalled, so that nobody
+// sees what is not written.
 package manager

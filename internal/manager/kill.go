@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"time"
@@ -89,7 +90,7 @@ func (m *Manager) bury(ctx context.Context, e *entry, reason, message string) (s
 		return e.snapshot(), err
 	}
 	m.crash(CrashKillDeleted)
-	m.buried(e)
+	m.buried(e, reason)
 	return e.snapshot(), nil
 }
 
@@ -102,8 +103,9 @@ func (m *Manager) buryAgain(e *entry) {
 }
 
 // buried makes the sandbox Dead: nothing of it is left.
-func (m *Manager) buried(e *entry) {
+func (m *Manager) buried(e *entry, reason string) {
 	m.force(e, sandbox.Dead, "nothing of it is left", func(r *Record) {
+		r.Sandbox.EndReason = cmp.Or(r.Sandbox.EndReason, reason)
 		r.Sandbox.EndedAt = time.Now().Round(0)
 		r.Sandbox.EndsAt, r.Deadline = time.Time{}, 0
 	})

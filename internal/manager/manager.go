@@ -47,6 +47,8 @@ type Manager struct {
 	byName map[string]*entry // the living ones
 	closed bool
 	queued int // creates that wait for a token
+
+	maxDead int // records of dead sandboxes that are kept
 }
 
 // maxQueued bounds the creates that wait; more are refused as retryable.
@@ -68,6 +70,7 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 		byID: map[sandbox.ID]*entry{}, byName: map[string]*entry{},
 		// Booting is mostly CPU: more at once than this only makes all slower.
 		creates: make(chan struct{}, max(4, 2*runtime.NumCPU())),
+		maxDead: deadCount,
 	}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if o.Journal != nil {

@@ -9,11 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/belljar-sh/belljar/internal/config"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -90,9 +93,9 @@ func (s *starter) spawn() error {
 		}
 		program = p
 	}
-	log, err := os.OpenFile(s.o.Dirs.DaemonLog(), os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	log, err := openLog(s.o.Dirs.DaemonLog())
 	if err != nil {
-		return sandbox.Errorf(sandbox.Internal, "the daemon's log cannot be opened: %w", err)
+		return err
 	}
 	defer log.Close()
 	// Not bound to a context: the daemon outlives who started it.
@@ -100,8 +103,7 @@ func (s *starter) spawn() error {
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.Env = append(os.Environ(),
-		"BELLJAR_STATE_DIR="+s.o.Dirs.State, "BELLJAR_RUNTIME_DIR="+s.o.Dirs.Runtime)
+	cmd.Env = append(environment(os.Environ()), config.EnvState+"="+s.o.Dirs.State, config.EnvRuntime+"="+s.o.Dirs.Runtime)
 	if err := cmd.Start(); err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "the daemon cannot be started: %w", err).WithField("program", program)
 	}
@@ -111,6 +113,39 @@ func (s *starter) spawn() error {
 		_ = cmd.Wait() // its log says how it ended
 	}()
 	return nil
+}
+
+// maxLog is the size at which the daemon's log begins anew; the old one is kept
+// once.
+const maxLog = 4 << 20
+
+// openLog opens the daemon's log to append to it. Only one starter at a time
+// does so.
+func openLog(path string) (*os.File, error) {
+	if info, err := os.Lstat(path); err == nil && info.Size() > maxLog {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return nil, sandbox.Errorf(sandbox.Internal, "the daemon's log cannot be put aside: %w", err)
+		}
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Internal, "the daemon's log cannot be opened: %w", err)
+	}
+	return f, nil
+}
+
+// environment is what the daemon gets of its starter's environment: it lives
+// longer than the session whose tokens and agents may be in the rest.
+func environment(all []string) (out []string) {
+	for _, kv := range all {
+		name, _, _ := strings.Cut(kv, "=")
+		switch {
+		case slices.Contains([]string{"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "GODEBUG", "GOMAXPROCS", "GOTRACEBACK"}, name),
+			strings.HasPrefix(name, "LC_"), strings.HasPrefix(name, "XDG_"), strings.HasPrefix(name, "BELLJAR_"):
+			out = append(out, kv)
+		}
+	}
+	return out
 }
 
 func (s *starter) close() {
