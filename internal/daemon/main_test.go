@@ -91,7 +91,10 @@ func playEngine(args []string) error {
 }
 
 // launcher starts keepers as belljar does, but in the host's namespaces.
-type launcher struct{ dirs config.Dirs }
+type launcher struct {
+	dirs config.Dirs
+	bin  string
+}
 
 func sibling(name string) string { return filepath.Join(filepath.Dir(os.Args[0]), name) }
 
@@ -105,7 +108,7 @@ func (l launcher) Start(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer r.Close()
-	cmd := exec.Command(sibling(engineName), "keeper", "--dir", dir, "--status", "3")
+	cmd := exec.Command(filepath.Join(l.bin, engineName), "keeper", "--dir", dir, "--status", "3")
 	cmd.ExtraFiles = []*os.File{w}
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -126,7 +129,7 @@ func (l launcher) Start(ctx context.Context) (string, error) {
 }
 
 func (l launcher) Reap(ctx context.Context, dir string) error {
-	out, err := exec.CommandContext(ctx, sibling(engineName), "reap", "--dir", dir).CombinedOutput()
+	out, err := exec.CommandContext(ctx, filepath.Join(l.bin, engineName), "reap", "--dir", dir).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("reap: %w: %s", err, out)
 	}
@@ -163,7 +166,7 @@ func playDaemon() error {
 	defer stop()
 	return daemon.Run(ctx, daemon.Options{
 		Dirs: dirs, Templates: templates{}, Boundaries: []sandbox.Boundary{sandbox.GVisor},
-		Keepers: keepers.New(keepers.Options{Dir: dirs.Keepers(), Launcher: launcher{dirs}, Log: log}),
+		Keepers: keepers.New(keepers.Options{Dir: dirs.Keepers(), Launcher: launcher{dirs, filepath.Dir(os.Args[0])}, Log: log}),
 		Guest:   sibling(guestName), Version: build.Version, Build: b,
 		Grace: grace, Log: log, CrashPoints: true,
 	})
