@@ -163,7 +163,7 @@ func osField(text, key string) string {
 // from standard input.
 func (b *build) args(mode string) []string {
 	a := []string{
-		"--mode=" + mode, "--variant=minbase", "--format=tar", "--skip=chroot/mount/sys",
+		"--mode=" + mode, "--variant=minbase", "--format=tar", "--skip=chroot/mount/sys,output/dev",
 		"--include=" + strings.Join(b.packages, ","),
 		"--dpkgopt=path-exclude=/usr/share/man/*",
 		"--dpkgopt=path-exclude=/usr/share/doc/*",
@@ -189,7 +189,7 @@ chroot "$1" useradd --create-home --uid 1000 --user-group --shell /bin/bash user
 rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap" "$1/etc/resolv.conf" "$1/etc/hostname" "$1/etc/hosts"
 : > "$1/etc/resolv.conf"
 echo sandbox > "$1/etc/hostname"
-printf '127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n' > "$1/etc/hosts"
+printf '127.0.0.1\tlocalhost\n127.0.1.1\tsandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n' > "$1/etc/hosts"
 mkdir -p "$1/usr/share/man/man1"`
 
 // running is a build on its way; it reads as the archive that it makes, and

@@ -168,7 +168,7 @@ func (p *hostPlan) addSynthetic() {
 			"user:x:1000:1000:user:" + userHome + ":" + shell + "\n" +
 			"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
 		"group": "root:x:0:\ntty:x:5:\nstaff:x:50:\nuser:x:1000:\nnogroup:x:65534:\n",
-		"hosts": "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n",
+		"hosts": "127.0.0.1\tlocalhost\n127.0.1.1\tsandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n",
 		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\n" +
 			"protocols: files\nservices: files\nrpc: files\n",
 		"resolv.conf": "",
