@@ -18,7 +18,7 @@ var servers = []struct {
 	name  string
 	start func(testing.TB, string, *unet.Socket)
 }{
-	{"sharefs", func(b testing.TB, dir string, sock *unet.Socket) { startServer(b, dir, protected, sock) }},
+	{"sharefs", func(b testing.TB, dir string, sock *unet.Socket) { startServer(b, dir, protected, sock, newMadeDirs()) }},
 	{"fsgofer", func(b testing.TB, dir string, sock *unet.Socket) {
 		if err := fsgofer.OpenProcSelfFD("/proc/self/fd"); err != nil {
 			b.Fatal(err)

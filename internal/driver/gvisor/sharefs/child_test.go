@@ -66,7 +66,7 @@ func serveChild(raw string) error {
 	if err := hostfilter.Install(); err != nil {
 		return err
 	}
-	s := &server{procFD: -1}
+	s := Extension().(*server)
 	if _, err := s.PrepareGofer(extension.GoferPrepareContext{}); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ type conn struct {
 	procFD int
 	owners []Owner // host identities that are the caller
 
-	made madeDirs
+	made *madeDirs
 
 	once      sync.Once // sets the rest, before anything else is served
 	mountPath string    // in this process's root
@@ -29,8 +29,8 @@ var _ lisafs.ConnectionImpl = (*conn)(nil)
 
 // newConn returns the server of a share. procFD is the process's own
 // /proc/self/fd and stays open; self is whom its files belong to.
-func newConn(sh Share, procFD int, self Owner) *conn {
-	c := &conn{Share: sh, procFD: procFD, owners: []Owner{self}}
+func newConn(sh Share, procFD int, self Owner, made *madeDirs) *conn {
+	c := &conn{Share: sh, procFD: procFD, owners: []Owner{self}, made: made}
 	switch {
 	case sh.Owner == nil:
 	case *sh.Owner == self:

@@ -1,7 +1,6 @@
 package sharefs
 
 import (
-	"path"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -125,20 +124,14 @@ func (n *node) adoptDir(name string) (*node, lisafs.Statx, error) {
 }
 
 // noteMade remembers a new directory as the sandbox's own, unless it takes the
-// place of one that was not, or the first part of a protected path of several
+// place of one that was not, or is the first part of a protected path of several
 // names, which counts as there from the beginning.
 func (n *node) noteMade(name string, st *unix.Statx_t) {
-	if !n.conn.Protect {
+	if !n.conn.Protect || !n.made && n.zone.Child(name).Partial() {
 		return
 	}
-	if !n.made && (n.zone.Child(name).Partial() || n.conn.made.takesPlace(n.pathOf(name))) {
-		return
-	}
-	n.conn.made.add(keyOf(st))
+	n.conn.made.add(keyOf(st), !n.made && n.conn.made.takesPlace(n.id, name))
 }
-
-// pathOf is the path of an entry in this process's root.
-func (n *node) pathOf(name string) string { return path.Join(n.Node().FilePath(), name) }
 
 // Mknod implements lisafs.ControlFDImpl: regular files only.
 func (n *node) Mknod(mode linux.FileMode, _ lisafs.UID, _ lisafs.GID, name string, _, _ uint32) (*lisafs.ControlFD, lisafs.Statx, error) {

@@ -17,12 +17,13 @@ import (
 type server struct {
 	procFD int // /proc/self/fd, or -1
 	self   Owner
+	made   *madeDirs
 }
 
 // Extension returns the file server for registration with gVisor's gofer
 // (extension.Register), once per process and before the gofer command runs.
 func Extension() extension.Extension {
-	return &server{procFD: -1}
+	return &server{procFD: -1, made: newMadeDirs()}
 }
 
 // Name implements extension.Extension.
@@ -59,7 +60,7 @@ func (s *server) TryHandleMount(spec *specs.Spec, mount *specs.Mount, path strin
 			return nil, none, errors.New("sharefs: /proc/self/fd was not opened in time")
 		}
 		sh.ReadOnly = sh.ReadOnly || readonly
-		return newConn(sh, s.procFD, s.self), connOpts(sh), nil
+		return newConn(sh, s.procFD, s.self, s.made), connOpts(sh), nil
 	}
 	if !readonly {
 		return nil, none, fmt.Errorf("sharefs: the mount at %q is writable and not among the shares", path)

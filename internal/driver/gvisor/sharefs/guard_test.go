@@ -408,3 +408,40 @@ func tree(t *testing.T, dir string) string {
 	}
 	return b.String()
 }
+
+// TestTwoSharesOfOneDirectory: what a sandbox loses through one share is not
+// made anew through another.
+func TestTwoSharesOfOneDirectory(t *testing.T) {
+	t.Parallel()
+	made := newMadeDirs()
+	dir := t.TempDir()
+	a, b := serveKnowing(t, dir, made), serveKnowing(t, dir, made)
+	a.onHost("app/data=x", "other/")
+	a.expect("move away through one", a.rename("app", "old"), 0)
+	b.expect("make again through the other", b.mkdir("app"), 0)
+	b.expect("create", b.create("app/.envrc", "x"), unix.EROFS)
+	a.expect("create", a.create("app/.envrc", "x"), unix.EROFS)
+	b.expect("make", b.mkdir("new"), 0)
+	a.expect("the sandbox's own", a.create("new/.envrc", "x"), 0)
+}
+
+// TestMadeDirsAreBounded: past what can be remembered, nothing is the sandbox's.
+func TestMadeDirsAreBounded(t *testing.T) {
+	t.Parallel()
+	m := newMadeDirs()
+	for i := range maxLost + 1 {
+		m.lose(key{ino: uint64(i)}, "x")
+	}
+	if !m.takesPlace(key{ino: 1 << 40}, "y") {
+		t.Error("a new directory counts as the sandbox's although places were forgotten")
+	}
+	k := key{ino: 5}
+	m.add(k, false)
+	if !m.has(k) || m.takesPlace(k, "x") {
+		t.Error("a directory of the sandbox is not its own")
+	}
+	m.add(k, true)
+	if m.has(k) || !m.takesPlace(k, "x") {
+		t.Error("a directory in another's place is the sandbox's own")
+	}
+}

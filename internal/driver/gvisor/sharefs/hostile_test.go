@@ -74,7 +74,7 @@ var hostileTarget = sync.OnceValue(func() *hostileState {
 	}
 	srv := lisafs.NewServer()
 	self := Owner{uint32(unix.Geteuid()), uint32(unix.Getegid())}
-	lc, err := srv.CreateConnection(ours, h.dir, connOpts(protected), newConn(protected, procFD, self))
+	lc, err := srv.CreateConnection(ours, h.dir, connOpts(protected), newConn(protected, procFD, self, newMadeDirs()))
 	if h.err = err; err != nil {
 		return h
 	}

@@ -1,8 +1,9 @@
 package sharefs
 
 import (
-	"path"
 	"sync"
+
+	"github.com/belljar-sh/belljar/internal/workspace"
 )
 
 // Bounds of what is remembered of a sandbox's work; past them, directories count
@@ -12,69 +13,76 @@ const (
 	maxLost = 1 << 14
 )
 
-// madeDirs remembers which directories this sandbox made, and at which paths
-// there were others that it removed or renamed: what it makes there later takes
-// the place of something that the caller knew. It is lost with the process, so
-// that after a restore all directories count as the caller's.
-type madeDirs struct {
-	mu   sync.RWMutex
-	dirs map[key]struct{}
-	lost map[string]struct{}
-	full bool // there were more lost paths than can be remembered
+// spot is a name in a directory, whichever way that was reached.
+type spot struct {
+	dir  key
+	name string // folded
 }
 
+// madeDirs remembers which directories this sandbox made, and where there were
+// others that it removed or renamed: what it makes there later takes the place
+// of something that the caller knew, and so does everything below that. It is
+// shared by all shares of a sandbox, which may show the same directory, and lost
+// with the process, so that after a restore all directories count as the
+// caller's.
+type madeDirs struct {
+	mu   sync.RWMutex
+	dirs map[key]bool // made by the sandbox: true; in the place of another: false
+	lost map[spot]struct{}
+	full bool // there were more than can be remembered
+}
+
+func newMadeDirs() *madeDirs {
+	return &madeDirs{dirs: make(map[key]bool), lost: make(map[spot]struct{})}
+}
+
+// has tells whether the sandbox made a directory, in no other's place.
 func (m *madeDirs) has(k key) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	_, ok := m.dirs[k]
-	return ok
+	return m.dirs[k]
 }
 
-func (m *madeDirs) add(k key) {
+// add notes a new directory, which takes the place of another or not.
+func (m *madeDirs) add(k key, takesPlace bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.dirs == nil {
-		m.dirs = make(map[key]struct{})
+	if _, there := m.dirs[k]; !there && len(m.dirs) >= maxMade {
+		m.full = true
+		return
 	}
-	if len(m.dirs) < maxMade {
-		m.dirs[k] = struct{}{}
-	}
+	m.dirs[k] = !takesPlace
 }
 
+// remove forgets a directory that is gone.
 func (m *madeDirs) remove(k key) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.dirs, k)
 }
 
-// lose notes that a directory of the caller is no longer at p.
-func (m *madeDirs) lose(p string) {
+// lose notes that a directory that was the caller's is no longer where it was.
+func (m *madeDirs) lose(dir key, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.lost == nil {
-		m.lost = make(map[string]struct{})
-	}
 	if len(m.lost) >= maxLost {
 		m.full = true
 		return
 	}
-	m.lost[p] = struct{}{}
+	m.lost[spot{dir, workspace.Fold(name)}] = struct{}{}
 }
 
-// takesPlace tells whether a directory of the caller was at p, or above it.
-func (m *madeDirs) takesPlace(p string) bool {
+// takesPlace tells whether a new entry of a directory stands where one of the
+// caller's was, or below such a place.
+func (m *madeDirs) takesPlace(dir key, name string) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
+	if made, known := m.dirs[dir]; known {
+		return !made
+	}
 	if m.full {
 		return true
 	}
-	if len(m.lost) == 0 {
-		return false
-	}
-	for ; len(p) > 1; p = path.Dir(p) {
-		if _, ok := m.lost[p]; ok {
-			return true
-		}
-	}
-	return false
+	_, lost := m.lost[spot{dir, workspace.Fold(name)}]
+	return lost
 }

@@ -35,13 +35,12 @@ func (n *node) Unlink(name string, flags uint32) error {
 	return nil
 }
 
-// noteGone notes that a directory is no longer where it was.
+// noteGone notes that a directory was removed.
 func (n *node) noteGone(name string, st *unix.Statx_t) {
-	if n.conn.made.has(keyOf(st)) {
-		n.conn.made.remove(keyOf(st))
-		return
+	if !n.conn.made.has(keyOf(st)) {
+		n.conn.made.lose(n.id, name)
 	}
-	n.conn.made.lose(n.pathOf(name))
+	n.conn.made.remove(keyOf(st))
 }
 
 // RenameAt implements lisafs.ControlFDImpl.
@@ -156,10 +155,9 @@ func (n *node) exchange(oldName string, to *node, newName string) error {
 func (n *node) moveDir(oldName string, st *unix.Statx_t, to *node, newName string, takesPlace bool, flags uint32) error {
 	c := n.conn
 	made := c.made.has(keyOf(st))
-	oldPath, newPath := n.pathOf(oldName), to.pathOf(newName)
 	t := treeCheck{conn: c, from: n.zone.Child(oldName), to: to.zone.Child(newName), budget: maxTreeEntries}
 	t.checkFrom = !made && !(t.from.InDependencies() && t.to.InDependencies())
-	t.checkTo = !to.made && (takesPlace || t.to.Partial() || c.made.takesPlace(newPath))
+	t.checkTo = !to.made && (takesPlace || t.to.Partial() || c.made.takesPlace(to.id, newName))
 	if t.checkFrom || t.checkTo {
 		if err := t.run(n.fd, oldName); err != nil {
 			return err
@@ -169,10 +167,10 @@ func (n *node) moveDir(oldName string, st *unix.Statx_t, to *node, newName strin
 		return err
 	}
 	if !made {
-		c.made.lose(oldPath)
+		c.made.lose(n.id, oldName)
 	}
 	for _, k := range t.demote {
-		c.made.remove(k)
+		c.made.add(k, true)
 	}
 	return nil
 }

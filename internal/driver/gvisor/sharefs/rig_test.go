@@ -117,8 +117,25 @@ func serve(t *testing.T, dir string, sh Share) *rig {
 	if os.Getenv(howEnv) == confined {
 		startChild(t, dir, sh, ours)
 	} else {
-		startServer(t, dir, sh, ours)
+		startServer(t, dir, sh, ours, newMadeDirs())
 	}
+	return newRigOn(t, dir, theirs)
+}
+
+// serveKnowing serves dir in this process, by what is known in made.
+func serveKnowing(t *testing.T, dir string, made *madeDirs) *rig {
+	t.Helper()
+	ours, theirs, err := unet.SocketPair(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	startServer(t, dir, protected, ours, made)
+	return newRigOn(t, dir, theirs)
+}
+
+// newRigOn mounts what is served at the other end of a socket.
+func newRigOn(t *testing.T, dir string, theirs *unet.Socket) *rig {
+	t.Helper()
 	client, root, hostFD, err := lisafs.NewClient(theirs)
 	if err != nil {
 		t.Fatal(err)
@@ -134,14 +151,14 @@ func serve(t *testing.T, dir string, sh Share) *rig {
 }
 
 // startServer serves a share in this process.
-func startServer(t testing.TB, dir string, sh Share, sock *unet.Socket) {
+func startServer(t testing.TB, dir string, sh Share, sock *unet.Socket, made *madeDirs) {
 	t.Helper()
 	procFD, err := openProcFD("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := lisafs.NewServer()
-	impl := newConn(sh, procFD, Owner{uint32(unix.Geteuid()), uint32(unix.Getegid())})
+	impl := newConn(sh, procFD, Owner{uint32(unix.Geteuid()), uint32(unix.Getegid())}, made)
 	lc, err := server.CreateConnection(sock, dir, connOpts(sh), impl)
 	if err != nil {
 		t.Fatal(err)
