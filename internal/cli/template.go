@@ -171,11 +171,13 @@ func (a *app) made(ctx context.Context, d *template.Details, err error, f format
 	if err != nil {
 		return err
 	}
-	for _, s := range d.Skips {
-		warn(a.err, "%s: %s", s.Name, s.Reason)
-	}
-	if n := d.Skipped - int64(len(d.Skips)); n > 0 {
-		warn(a.err, "and %d more", n)
+	if d.Kind != template.KindBuilt { // a built system has the usual devices, which are left out
+		for _, s := range d.Skips {
+			warn(a.err, "%s: %s", s.Name, s.Reason)
+		}
+		if n := d.Skipped - int64(len(d.Skips)); n > 0 {
+			warn(a.err, "and %d more", n)
+		}
 	}
 	if f.machine() {
 		return encode(a.out, f, d)
