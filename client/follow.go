@@ -3,7 +3,6 @@ package client
 import (
 	"bytes"
 	"context"
-	"io"
 	"sync"
 	"time"
 
@@ -283,62 +282,5 @@ func (a *acker) run(ctx context.Context) {
 		} else if broken(err) {
 			quiet.Reset(longPause)
 		}
-	}
-}
-
-// input reads ahead from the caller's reader by one block.
-type input struct {
-	r      io.Reader
-	blocks chan block
-	free   chan []byte
-	held   []byte // of the block that next returned last
-}
-
-type block struct {
-	data []byte
-	eof  bool // an error of the caller's reader ends the input as its end does
-}
-
-const inputBlock = 256 << 10
-
-func newInput(r io.Reader) *input {
-	in := &input{r: r, blocks: make(chan block), free: make(chan []byte, 2)}
-	in.free <- make([]byte, inputBlock)
-	in.free <- make([]byte, inputBlock)
-	return in
-}
-
-func (in *input) read(ctx context.Context) {
-	for {
-		select {
-		case buf := <-in.free:
-			n, err := in.r.Read(buf)
-			b := block{data: buf[:n], eof: err != nil}
-			select {
-			case in.blocks <- b:
-			case <-ctx.Done():
-				return
-			}
-			if b.eof {
-				return
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// next returns the next block, whose data is valid until the next call.
-func (in *input) next(ctx context.Context) (block, bool) {
-	if in.held != nil {
-		in.free <- in.held
-		in.held = nil
-	}
-	select {
-	case b := <-in.blocks:
-		in.held = b.data[:inputBlock]
-		return b, true
-	case <-ctx.Done():
-		return block{}, false
 	}
 }
