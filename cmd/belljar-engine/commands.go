@@ -10,6 +10,7 @@ import (
 	"github.com/belljar-sh/belljar/internal/build"
 	"github.com/belljar-sh/belljar/internal/driver"
 	"github.com/belljar-sh/belljar/internal/driver/gvisor"
+	"github.com/belljar-sh/belljar/internal/driver/gvisor/roles"
 	"github.com/belljar-sh/belljar/internal/keeper"
 )
 
@@ -29,6 +30,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	case "probe":
 		return probe(ctx, out)
 	case "keeper":
+		roles.DeferGC()
 		return keeper.Command(ctx, rest, drivers)
 	case "reap":
 		return keeper.ReapCommand(ctx, rest, drivers)

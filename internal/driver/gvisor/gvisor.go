@@ -35,6 +35,8 @@ type Driver struct {
 	cgroups *cgroupHost
 	spawn   *spawner
 
+	gone sync.Map // sandbox.ID of what was destroyed here and not reaped yet
+
 	mountsOnce sync.Once
 	mounts     *mounter
 	mountsErr  error

@@ -41,6 +41,7 @@ type Instance struct {
 
 	destroy sync.Mutex
 	gone    bool
+	onGone  func()
 }
 
 var _ driver.Instance = (*Instance)(nil)
@@ -54,6 +55,8 @@ func (i *Instance) adopt(c *creation) {
 	i.cg, i.limits, i.conns, i.ctl, i.log = c.cg, c.limits, c.conns, c.ctl, c.log
 	i.cpus, i.memory = cpusSeen(c.req.Limits.CPUs), c.req.Limits.MemoryBytes
 	i.sentry = c.sentry.cmd
+	d := c.d
+	i.onGone = func() { d.gone.Store(i.id, true) }
 	if c.gofer != nil {
 		i.gofer = c.gofer.cmd
 	}
@@ -174,5 +177,6 @@ func (i *Instance) Destroy(ctx context.Context) error {
 	i.ctl.close()
 	i.slot.release()
 	i.gone = true
+	i.onGone()
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/belljar-sh/belljar/internal/driver"
+	"github.com/belljar-sh/belljar/sandbox"
 )
 
 // mounter is an operating system thread in a mount namespace of its own. Trees
@@ -21,7 +22,8 @@ type mounter struct {
 	work chan func() error
 	done chan error
 	mu   sync.Mutex
-	ns   int // the thread's own mount namespace
+	ns   int   // the thread's own mount namespace
+	lost error // why the thread is no longer in it
 }
 
 // workshop is where trees are put together: a directory that every host has.
@@ -70,6 +72,9 @@ func (m *mounter) enter() error {
 func (m *mounter) do(f func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.lost != nil {
+		return sandbox.Errorf(sandbox.Internal, "this keeper can start no more sandboxes: %w", m.lost)
+	}
 	m.work <- f
 	return <-m.done
 }
@@ -208,7 +213,10 @@ func (m *mounter) unmountProc(pid int) error {
 		if err := unix.Setns(theirs, unix.CLONE_NEWNS); err != nil {
 			return fmt.Errorf("enter the sentry's mounts: %w", err)
 		}
-		defer func() { err = errors.Join(err, unix.Setns(m.ns, unix.CLONE_NEWNS)) }()
+		defer func() {
+			m.lost = unix.Setns(m.ns, unix.CLONE_NEWNS)
+			err = errors.Join(err, m.lost)
+		}()
 		if err := unix.Unmount("/proc", unix.MNT_DETACH); err != nil {
 			return fmt.Errorf("unmount the sentry's /proc: %w", err)
 		}

@@ -26,6 +26,9 @@ func (d *Driver) Reap(ctx context.Context, h driver.Handle) error {
 	if _, err := sandbox.ParseID(string(h.ID)); err != nil {
 		return err
 	}
+	if _, seen := d.gone.LoadAndDelete(h.ID); seen {
+		return nil // by Destroy, which knows its processes and need not search
+	}
 	var data handleData
 	if err := json.Unmarshal(h.Data, &data); err != nil {
 		return fmt.Errorf("handle of %s: %w", h.ID, err)
@@ -102,13 +105,21 @@ func findProcesses(is func(pid int) bool) ([]int, error) {
 	return out, nil
 }
 
+// comm is the name of a process, "" when there is none.
+func comm(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
 // isDying reports whether a process is the first of a role's PID namespace and
 // has no memory any more, but is not dead yet: it is, as a zombie with one
 // thread, when its namespace is empty.
 func isDying(pid int) bool {
 	dir := fmt.Sprintf("/proc/%d/", pid)
-	comm, err := os.ReadFile(dir + "comm")
-	if err != nil || !slices.Contains([]string{RoleSentry, RoleGofer}, strings.TrimSpace(string(comm))) {
+	if !slices.Contains([]string{RoleSentry, RoleGofer, roleBegins}, comm(pid)) {
 		return false
 	}
 	cmdline, err := os.ReadFile(dir + "cmdline")
@@ -141,6 +152,9 @@ func isDying(pid int) bool {
 // forge one: guest processes are threads of stubs, which have no command line
 // of their own, and IDs are random.
 func isRole(pid int, id sandbox.ID) bool {
+	if !slices.Contains([]string{RoleSentry, RoleGofer, roleBegins}, comm(pid)) {
+		return false
+	}
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
 		return false

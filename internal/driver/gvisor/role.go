@@ -26,6 +26,10 @@ const (
 // instruction on may not search the directory that the program lies in.
 const engineFD = 3
 
+// roleBegins is the name of a role's process before it gives itself one: the
+// last part of the path by which it was run.
+const roleBegins = "3"
+
 // role is a process of gVisor's to be: its command line and descriptors.
 type role struct {
 	cmd   *exec.Cmd

@@ -38,7 +38,7 @@ func dropSetPCap() error {
 	return nil
 }
 
-// While it starts, a role's heap is all new and worth keeping: collections find
+// While it starts, a process's heap is all new and worth keeping: collections find
 // nothing, yet take several milliseconds each.
 const (
 	startPhase = 2 * time.Second
@@ -46,8 +46,8 @@ const (
 	gcPercent  = 100      // Go's default, from then on
 )
 
-// deferGC puts off garbage collection until the role has started.
-func deferGC() {
+// DeferGC puts off garbage collection until the process has started.
+func DeferGC() {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(startHeap)
 	time.AfterFunc(startPhase, func() {

@@ -27,7 +27,7 @@ const engineFD = 3
 func Run(args []string) (bool, error) {
 	switch args[0] {
 	case "runsc-sandbox":
-		deferGC()
+		DeferGC()
 		if err := begin(gvisor.RoleSentry); err != nil {
 			return true, err
 		}
@@ -37,7 +37,7 @@ func Run(args []string) (bool, error) {
 		addPrograms()
 		play(new(sentrycmd.Boot))
 	case "runsc-gofer":
-		deferGC()
+		DeferGC()
 		if err := begin(gvisor.RoleGofer); err != nil {
 			return true, err
 		}
@@ -56,8 +56,11 @@ func Run(args []string) (bool, error) {
 }
 
 // begin gives the process its name and closes the descriptor by which it was
-// run.
+// run. It never dumps core: that would be the guest's memory.
 func begin(name string) error {
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return fmt.Errorf("forbid core dumps: %w", err)
+	}
 	if err := os.WriteFile("/proc/self/comm", []byte(name), 0); err != nil {
 		return fmt.Errorf("name the process: %w", err)
 	}
