@@ -178,7 +178,6 @@ type installation struct {
 	dirs    config.Dirs
 	bin     string
 	outside string
-	env     []string // for daemons that are started directly
 }
 
 func install(t testing.TB) *installation {

@@ -56,9 +56,8 @@ type Pool struct {
 
 	starting chan struct{} // one token: one keeper is started at a time
 
-	mu   sync.Mutex
-	all  map[string]*keeper
-	dead map[string]bool
+	mu  sync.Mutex
+	all map[string]*keeper
 }
 
 var _ manager.Keepers = (*Pool)(nil)
