@@ -41,7 +41,7 @@ demo: build ## run the examples, one sandbox each, and show what was refused
 
 .PHONY: test
 test: build ## build and run all tests; what a host cannot run is skipped by name
-	BELLJAR_BIN=$(BIN) BELLJAR_TEST_ENGINE=$(BIN)/belljar-engine go test -v -p $(JOBS) -timeout 14m $(TESTFLAGS) ./... 2>&1 | tools/testsummary
+	BELLJAR_BIN=$(BIN) go test -v -p $(JOBS) -timeout 14m $(TESTFLAGS) ./... 2>&1 | tools/testsummary
 
 .PHONY: check
 check: ## formatting, vet, staticcheck, architecture rules, module files, generated code
@@ -49,7 +49,7 @@ check: ## formatting, vet, staticcheck, architecture rules, module files, genera
 
 .PHONY: race
 race: build ## all tests under the race detector (needs a C compiler); the sandboxes' own processes come from bin/
-	BELLJAR_BIN=$(BIN) BELLJAR_TEST_ENGINE=$(BIN)/belljar-engine CGO_ENABLED=1 go test -race -p $(JOBS) -timeout 40m ./...
+	BELLJAR_BIN=$(BIN) CGO_ENABLED=1 go test -race -p $(JOBS) -timeout 40m ./...
 
 .PHONY: e2e
 e2e: build ## end-to-end tests only
