@@ -81,11 +81,17 @@ func (r *running) end(t testing.TB) {
 	}
 }
 
+// keeperDir makes a directory in memory where there is one, as /run is.
 func keeperDir(t testing.TB) string {
-	dir := filepath.Join(t.TempDir(), "k")
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	dir, err := os.MkdirTemp("/dev/shm", "keeper")
+	if err != nil {
+		dir = filepath.Join(t.TempDir(), "k")
+		err = os.Mkdir(dir, 0o700)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
 
@@ -108,11 +114,7 @@ func (r *running) create(t testing.TB) sandbox.ID {
 // ask sends one request to a guest and returns status and body.
 func (r *running) ask(t testing.TB, id sandbox.ID, gen uint64, method, path string, body io.Reader) (*http.Response, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://guest"+path, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := r.Guest(id, gen).RoundTrip(req)
+	resp, err := r.Guest(id, gen).RoundTrip(guestRequest(t, method, path, body))
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
@@ -122,6 +124,15 @@ func (r *running) ask(t testing.TB, id sandbox.ID, gen uint64, method, path stri
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
 	return resp, string(b)
+}
+
+func guestRequest(t testing.TB, method, path string, body io.Reader) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://guest"+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return req
 }
 
 func TestLife(t *testing.T) {

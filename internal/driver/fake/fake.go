@@ -168,8 +168,10 @@ func (d *Driver) release(ctx context.Context, h driver.Handle) error {
 		g.cancel()
 	}
 	d.mu.Unlock()
-	if err := killMarked(ctx, data.Mark); err != nil {
-		return err
+	if d.opts.Serve == nil {
+		if err := killMarked(ctx, data.Mark); err != nil {
+			return err
+		}
 	}
 	if data.Outside != "" {
 		if err := os.Remove(data.Outside); err != nil && !errors.Is(err, os.ErrNotExist) {
