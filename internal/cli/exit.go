@@ -89,11 +89,27 @@ func (a *app) finish(ctx context.Context, exit sandbox.Exit, err error, memory i
 func oomKills(ctx context.Context, c *client.Client, ref string) int64 {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	st, err := c.Stats(ctx, ref)
-	if err != nil {
-		return 0 // it has ended, and its end says why
+	if st, err := c.Stats(ctx, ref); err == nil {
+		return st.OOMKills
 	}
-	return st.OOMKills
+	// It is ending or has ended, and its end says why.
+	for ctx.Err() == nil {
+		sb, err := c.Get(ctx, ref)
+		if err != nil {
+			return 0
+		}
+		if sb.EndReason == sandbox.EndOOM {
+			return 1
+		}
+		if sb.State != sandbox.Running {
+			return 0
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return 0
 }
 
 // blameMemory marks an exit whose signal was the host's for want of memory.

@@ -35,6 +35,8 @@ type Instance struct {
 	gofer   *exec.Cmd // nil without shares
 	started atomic.Bool
 	killed  atomic.Bool
+	oomed   atomic.Bool
+	oom     *oomWatch // nil where the kernel ends the sandbox as one
 
 	done chan struct{} // closed when its processes are gone
 	exit sandbox.Exit  // valid then
@@ -60,7 +62,18 @@ func (i *Instance) adopt(c *creation) {
 	if c.gofer != nil {
 		i.gofer = c.gofer.cmd
 	}
+	if i.oom = i.cg.watchOOM(); i.oom != nil {
+		go i.endOnOOM()
+	}
 	go i.watch()
+}
+
+// endOnOOM ends what the kernel has taken a part of. It ends with the watch.
+func (i *Instance) endOnOOM() {
+	if i.oom.wait() {
+		i.oomed.Store(true)
+		_ = i.sentry.Process.Kill()
+	}
 }
 
 // watch waits for the processes. It ends with them.
@@ -70,6 +83,7 @@ func (i *Instance) watch() {
 		_ = i.gofer.Process.Kill()
 		_, _ = i.gofer.Process.Wait()
 	}
+	i.oom.close()
 	i.exit = i.explain(state, err)
 	close(i.done)
 }
@@ -88,7 +102,7 @@ func (i *Instance) explain(state *os.ProcessState, err error) sandbox.Exit {
 	switch {
 	case i.killed.Load():
 		e.Reason = "killed"
-	case i.cg.oomKills() > 0:
+	case i.oomed.Load() || i.cg.oomKills() > 0:
 		e.OOM, e.Code, e.Signal = true, -1, int(syscall.SIGKILL)
 		e.Reason = "the memory limit was reached"
 	case e.Signal != 0:
