@@ -13,8 +13,6 @@ import (
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
-const bulk = 64 << 20
-
 func (s *suite) down() {
 	b := s.running()
 	began := time.Now()
@@ -29,7 +27,7 @@ func (s *suite) down() {
 	if err != nil || !bytes.Equal([]byte(got), want) {
 		s.Errorf("from the guest: %d bytes that differ from the %d sent", len(got), len(want))
 	}
-	s.Logf("64 MiB to the guest %v, from it %v, making and checking included", up, down)
+	s.Logf("%d MiB to the guest %v, from it %v, making and checking included", bulk>>20, up, down)
 	b.destroy()
 }
 
