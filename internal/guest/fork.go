@@ -66,15 +66,8 @@ type rlimit struct {
 // fork starts the child and returns when it has executed its program, or the
 // step and error at which it failed.
 //
-//go:noinline
-//go:norace
 func (c *child) fork() (pid int, at step, err error) {
-	beforeFork()
-	pid = vfork()
-	if pid == 0 {
-		c.run()
-	}
-	afterFork()
+	pid = c.vfork()
 	runtime.KeepAlive(c)
 	if pid < 0 {
 		return 0, stepFork, syscall.Errno(-pid)
@@ -83,6 +76,25 @@ func (c *child) fork() (pid int, at step, err error) {
 		return pid, c.failed, c.errno
 	}
 	return pid, stepExec, nil
+}
+
+// vfork lets others run while this thread waits for the child to execute. The
+// order is forced: beforeFork takes a lock on the thread, under which the
+// runtime may not take the goroutine off it.
+//
+//go:noinline
+//go:norace
+//go:nosplit
+func (c *child) vfork() int {
+	entersyscallblock()
+	beforeFork()
+	pid := vfork()
+	if pid == 0 {
+		c.run()
+	}
+	afterFork()
+	exitsyscall()
+	return pid
 }
 
 // run is the child. It makes raw system calls only, allocates nothing and does

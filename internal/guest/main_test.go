@@ -163,7 +163,7 @@ func (b *box) spawn(o options) {
 		b.t.Fatal(err)
 	}
 	b.cmd = exec.Command("/proc/self/exe")
-	b.cmd.Env = []string{guestEnv + "=" + string(cfg), "LEAK=1", "PATH=/leak"}
+	b.cmd.Env = []string{guestEnv + "=" + string(cfg), "LEAK=1", "PATH=/leak", "GODEBUG=" + os.Getenv("GUEST_GODEBUG")}
 	b.cmd.ExtraFiles = []*os.File{theirs}
 	b.cmd.Stderr = os.Stderr
 	b.cmd.SysProcAttr = o.attr

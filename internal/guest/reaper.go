@@ -3,7 +3,6 @@ package guest
 import (
 	"context"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -54,15 +53,16 @@ func (r *reaper) spawn(c *child, exited func(unix.WaitStatus)) (int, step, error
 
 // loop blocks in wait4: an end is told with one system call and no signal.
 func (r *reaper) loop() {
+	status := new(uint32)
 	for {
-		var ws syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &ws, unix.WALL, nil)
+		pid, err := waitChild(status)
+		ws := unix.WaitStatus(*status)
 		switch {
-		case err == syscall.EINTR:
-		case err != nil: // no children
+		case err == unix.EINTR:
+		case err != 0: // no children
 			<-r.born
 		case ws.Exited() || ws.Signaled():
-			r.ended(pid, unix.WaitStatus(ws))
+			r.ended(pid, ws)
 		}
 	}
 }
