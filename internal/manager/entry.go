@@ -33,6 +33,7 @@ type entry struct {
 	exits    map[string]bool // processes whose exit has been noted
 	streams  int             // of output that are open
 	looking  bool            // at limits, now and then
+	soon     bool            // a look at limits is due
 }
 
 // maxEvents bounds the events that are kept of one sandbox.

@@ -60,6 +60,29 @@ func (m *Manager) lookWhileBusy(e *entry) {
 	}
 }
 
+// lookDelay is how long after an exit the guest is asked: once for many exits,
+// and not while the next process is being started.
+const lookDelay = 500 * time.Millisecond
+
+// lookSoon has limits looked at after a moment.
+func (m *Manager) lookSoon(e *entry) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.soon {
+		return
+	}
+	e.soon = true
+	m.spawn(func() {
+		alive := pauseFor(e.ctx, lookDelay)
+		e.mu.Lock()
+		e.soon = false
+		e.mu.Unlock()
+		if alive {
+			m.lookAtLimits(e)
+		}
+	})
+}
+
 // lookAtLimits asks the guest and notes each limit whose count has grown.
 func (m *Manager) lookAtLimits(e *entry) {
 	if mt, err := m.metrics(e.ctx, e); err == nil {

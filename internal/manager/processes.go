@@ -292,8 +292,8 @@ func (m *Manager) exited(e *entry, id string, x sandbox.Exit) {
 			m.note(e, sandbox.Event{Kind: sandbox.EventLimit, Limit: sandbox.LimitMemory, Process: id, Message: "the memory limit ended the process"})
 		}
 		m.note(e, sandbox.Event{Kind: sandbox.EventExit, Process: id, Message: sentence(x)})
-		m.lookAtLimits(e)
 	})
+	m.lookSoon(e)
 }
 
 func sentence(x sandbox.Exit) string {
