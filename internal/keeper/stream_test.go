@@ -1,0 +1,159 @@
+package keeper_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belljar-sh/belljar/internal/channel"
+	"github.com/belljar-sh/belljar/internal/driver/fake"
+	"github.com/belljar-sh/belljar/internal/keeper"
+	"github.com/belljar-sh/belljar/internal/keeper/keeperclient"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// TestEarlyAnswer has a guest answer without reading an upload that never
+// ends.
+func TestEarlyAnswer(t *testing.T) {
+	k := start(t, keeper.Options{}, fake.Options{})
+	id := k.create(t)
+	for range 20 {
+		resp, _ := k.ask(t, id, 7, "PUT", "/v1/nothing", io.NopCloser(zeros{}))
+		if resp.StatusCode != http.StatusNotFound {
+			t.Errorf("status %d, want 404", resp.StatusCode)
+		}
+	}
+	if resp, _ := k.ask(t, id, 7, "GET", "/v1/ping", nil); resp.StatusCode != http.StatusNoContent {
+		t.Errorf("ping afterwards: %d", resp.StatusCode)
+	}
+}
+
+// TestCallerGoesAway cancels requests in the middle: the guest notices, and no
+// stream of the channel stays taken.
+func TestCallerGoesAway(t *testing.T) {
+	k := start(t, keeper.Options{}, fake.Options{})
+	id := k.create(t)
+	for range 300 { // more than a channel has streams
+		ctx, cancel := context.WithCancel(t.Context())
+		r := guestRequest(t, "GET", "/v1/test/bytes?zero=1&n=1073741824", nil).WithContext(ctx)
+		resp, err := k.Guest(id, 7).RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(resp.Body, make([]byte, 100)); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		resp.Body.Close()
+	}
+	if _, got := k.ask(t, id, 7, "PUT", "/v1/test/drop", io.NopCloser(io.LimitReader(zeros{}, 1<<20))); got != "1048576" {
+		t.Errorf("upload afterwards: %s", got)
+	}
+	if st, err := k.Status(t.Context(), id); err != nil || !st.Running {
+		t.Errorf("status %+v, %v", st, err)
+	}
+}
+
+// TestGuestDiesInAnswer has the guest end in the middle of an answer: it must
+// not look complete.
+func TestGuestDiesInAnswer(t *testing.T) {
+	k := start(t, keeper.Options{}, fake.Options{})
+	id := k.create(t)
+	resp, err := k.Guest(id, 7).RoundTrip(guestRequest(t, "GET", "/v1/test/bytes?zero=1&n=1073741824", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.ReadFull(resp.Body, make([]byte, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Delete(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := io.Copy(io.Discard, resp.Body); err == nil {
+		t.Errorf("the answer ended well after %d bytes more", n)
+	}
+}
+
+// TestGuestThatIsSilent never answers hello; the create ends in time and
+// leaves nothing.
+func TestGuestThatIsSilent(t *testing.T) {
+	k := start(t, keeper.Options{HelloTimeout: 50 * time.Millisecond}, fake.Options{
+		Serve: func(ctx context.Context, down, up net.Conn) int {
+			<-ctx.Done()
+			return 0
+		},
+	})
+	_, err := k.Create(t.Context(), request(sandbox.NewID()))
+	if sandbox.KindOf(err) != sandbox.DeadlineExceeded {
+		t.Errorf("create: %v, want deadline exceeded", err)
+	}
+}
+
+// TestGuestThatLies answers hello with what no guest of ours says.
+func TestGuestThatLies(t *testing.T) {
+	for name, tc := range map[string]struct {
+		status int
+		body   string
+		want   sandbox.Kind
+	}{
+		"not JSON":      {200, "hello yourself", sandbox.Internal},
+		"other build":   {200, `{"protocol":1,"build":"0.0.0+other"}`, sandbox.Conflict},
+		"other version": {200, `{"protocol":99}`, sandbox.Conflict},
+		"unknown kind":  {500, `{"error":{"kind":"mischief","message":"boo"}}`, "mischief"},
+		"no reason":     {503, "", sandbox.Internal},
+		"huge":          {200, string(make([]byte, 4<<20)), sandbox.Internal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := start(t, keeper.Options{}, fake.Options{Serve: liar(tc.status, tc.body)})
+			_, err := k.Create(t.Context(), request(sandbox.NewID()))
+			if sandbox.KindOf(err) != tc.want {
+				t.Errorf("create: %v (%s), want %s", err, sandbox.KindOf(err), tc.want)
+			}
+		})
+	}
+}
+
+// TestLongDirectory serves from a directory whose name does not fit into a
+// socket address.
+func TestLongDirectory(t *testing.T) {
+	long := longDir(t)
+	ready := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- keeper.Run(ctx, keeper.Options{Dir: long, Ready: func() { close(ready) }}) }()
+	<-ready
+	c := keeperclient.New(long)
+	if _, err := c.Hello(t.Context()); err != nil {
+		t.Errorf("hello: %v", err)
+	}
+	c.Close()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("keeper: %v", err)
+	}
+}
+
+func liar(status int, body string) func(context.Context, net.Conn, net.Conn) int {
+	return func(ctx context.Context, down, up net.Conn) int {
+		channel.ServeGuest(ctx, down, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(status)
+			io.WriteString(w, body)
+		}))
+		return 0
+	}
+}
+
+func longDir(t *testing.T) string {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 40))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
