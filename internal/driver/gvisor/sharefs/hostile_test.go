@@ -52,13 +52,9 @@ type hostileState struct {
 	err          error
 }
 
-// hostileTarget is one server for all inputs of a fuzzing process.
-var hostileTarget = sync.OnceValue(func() *hostileState {
+// startHostile starts the server for all inputs of a fuzzing process.
+func startHostile(base string) *hostileState {
 	h := &hostileState{}
-	var base string
-	if base, h.err = os.MkdirTemp("", "sharefs-hostile-"); h.err != nil {
-		return h
-	}
 	h.dir, h.outside = filepath.Join(base, "share"), filepath.Join(base, "canary")
 	if h.err = errors.Join(os.Mkdir(h.dir, 0o755), os.WriteFile(h.outside, []byte("host"), 0o644),
 		os.WriteFile(filepath.Join(h.dir, ".envrc"), []byte("old"), 0o644), os.Mkdir(filepath.Join(h.dir, "d"), 0o755)); h.err != nil {
@@ -85,11 +81,13 @@ var hostileTarget = sync.OnceValue(func() *hostileState {
 	}
 	h.client, h.root = client, client.NewFD(in.ControlFD)
 	return h
-})
+}
 
 // FuzzMessages sends a server what a sentry that was taken over could send. It
 // must go on serving, and keep what it promises.
 func FuzzMessages(f *testing.F) {
+	base := f.TempDir()
+	target := sync.OnceValue(func() *hostileState { return startHostile(base) })
 	name := lisafs.SizedString("x")
 	rename := &lisafs.RenameAt2Req{Flags: unix.RENAME_EXCHANGE}
 	rename.OldDir, rename.NewDir, rename.OldName, rename.NewName = 1, 1, name, "../canary"
@@ -122,7 +120,7 @@ func FuzzMessages(f *testing.F) {
 		if lisafs.MID(mid) == lisafs.Channel { // its answer belongs to a protocol of its own
 			return
 		}
-		h := hostileTarget()
+		h := target()
 		if h.err != nil {
 			t.Fatal(h.err)
 		}
