@@ -38,7 +38,7 @@ type Output struct {
 	ctx  context.Context
 	body io.ReadCloser
 	r    *bufio.Reader
-	buf  []byte
+	held int  // bytes of r that the last chunk points into
 	many bool // goes on after an exit
 	done bool
 }
@@ -57,6 +57,9 @@ func (o *Output) Next() (Chunk, error) {
 		return Chunk{}, io.EOF
 	}
 	for {
+		if err := o.release(); err != nil {
+			return Chunk{}, streamError(o.ctx, err)
+		}
 		f, err := wire.ReadFrame(o.r)
 		switch {
 		case err == io.EOF && o.many:
@@ -113,15 +116,22 @@ func streamError(ctx context.Context, err error) error {
 	return sandbox.Errorf(sandbox.Internal, "the stream is not what the API promises: %w", err)
 }
 
+// payload returns the payload of a frame where it lies in the buffer, which is
+// larger than any frame.
 func (o *Output) payload(f wire.Frame) ([]byte, error) {
-	if int(f.Len) > cap(o.buf) {
-		o.buf = make([]byte, f.Len)
-	}
-	b := o.buf[:f.Len]
-	if _, err := io.ReadFull(o.r, b); err != nil {
+	b, err := o.r.Peek(int(f.Len))
+	if err != nil {
 		return nil, err
 	}
+	o.held = len(b)
 	return b, nil
+}
+
+// release lets go of the last payload.
+func (o *Output) release() error {
+	_, err := o.r.Discard(o.held)
+	o.held = 0
+	return err
 }
 
 func decodeChunk(f wire.Frame, b []byte) (c Chunk, skip bool, err error) {
