@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io"
 	"net/http"
 	"sync"
 
@@ -26,6 +27,9 @@ type session struct {
 	client  *client.Client
 	manager *manager.Manager
 	keeper  *launch.Process
+	swept   chan error // of what dead keepers have left
+
+	warnings io.Writer
 }
 
 // ephemeral starts a session. The engine needs the longest of all to start,
@@ -61,13 +65,24 @@ func (a *app) ephemeral(ctx context.Context) (*session, error) {
 		Manager: m, Version: build.Version, Build: build.ID(), Mode: "in-process", Instance: rand.Text(),
 		StateDir: dirs.State, RuntimeDir: dirs.Runtime,
 	})
-	return &session{client: client.New(client.InProcess(api)), manager: m, keeper: p}, nil
+	ses := &session{client: client.New(client.InProcess(api)), manager: m, keeper: p, swept: make(chan error, 1), warnings: a.err}
+	go func() { ses.swept <- sweep(ctx, dirs.Runtime, store) }()
+	return ses, nil
+}
+
+// sweep gives back what keepers that were killed have left: nobody else might
+// come by on a machine where no daemon runs.
+func sweep(ctx context.Context, runtimeDir string, store *template.Store) error {
+	return errors.Join(launch.ReapStale(ctx, launch.Options{RuntimeDir: runtimeDir}), store.Sweep(ctx))
 }
 
 // close kills the sandbox, ends the keeper and returns when nothing is left.
 func (s *session) close(ctx context.Context) error {
 	err := s.manager.Close(ctx)
 	s.client.Close()
+	if serr := <-s.swept; serr != nil && !errors.Is(serr, context.Canceled) && sandbox.KindOf(serr) != sandbox.Canceled {
+		warn(s.warnings, "what an earlier run has left cannot be removed: %v", serr)
+	}
 	return err
 }
 

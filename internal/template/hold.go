@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -54,12 +55,15 @@ func (s *Store) Release(ctx context.Context, root driver.Root, id sandbox.ID) er
 	return storeErrorOrNil("release", err)
 }
 
+// holdPatterns match what may have holds, beneath the store's directory.
+var holdPatterns = []string{"*", hostDir + "/*"}
+
 // ReleaseID is [Store.Release] for whoever has forgotten the root.
 func (s *Store) ReleaseID(ctx context.Context, id sandbox.ID) error {
 	if _, err := sandbox.ParseID(string(id)); err != nil {
 		return err
 	}
-	for _, pattern := range []string{"*", hostDir + "/*"} {
+	for _, pattern := range holdPatterns {
 		found, err := filepath.Glob(filepath.Join(s.dir, pattern, holdsName, string(id)))
 		if err != nil {
 			return storeError("release", err)
@@ -98,13 +102,41 @@ func holders(dir string) ([]string, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil || locked(string(lock)) {
+		if err != nil || len(lock) == 0 && !stale(p) || locked(string(lock)) {
 			out = append(out, n)
 			continue
 		}
 		os.Remove(p)
 	}
 	return out, nil
+}
+
+// unwrittenFor is how long a hold may be empty, between its making and its
+// writing, before its maker counts as dead.
+const unwrittenFor = time.Minute
+
+func stale(path string) bool {
+	fi, err := os.Lstat(path)
+	return err == nil && time.Since(fi.ModTime()) > unwrittenFor
+}
+
+// Sweep removes the holds of sandboxes whose keeper is gone.
+func (s *Store) Sweep(ctx context.Context) error {
+	for _, pattern := range holdPatterns {
+		found, err := filepath.Glob(filepath.Join(s.dir, pattern, holdsName))
+		if err != nil {
+			return storeError("sweep", err)
+		}
+		for _, holds := range found {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if _, err := holders(filepath.Dir(holds)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // locked reports whether somebody holds the lock at path. In doubt it does.

@@ -30,6 +30,9 @@ var programs = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if err := os.Chmod(dir, 0o755); err != nil { // ordinary users run them too
+		return "", err
+	}
 	cmd := exec.Command("go", "build", "-p", "2", "-o", dir+"/", "./cmd/belljar", "./cmd/belljar-engine", "./cmd/belljar-guest")
 	cmd.Dir = root
 	// The settings of the Makefile, so that gVisor is compiled once; static,

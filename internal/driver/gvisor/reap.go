@@ -39,6 +39,10 @@ func (d *Driver) Reap(ctx context.Context, h driver.Handle) error {
 	if err := killRoles(ctx, h.ID); err != nil {
 		return err
 	}
+	if len(data.Cgroups) == 0 {
+		return awaitDying(ctx, h.ID)
+	}
+	// A cgroup that could be removed had no process, a dying one neither.
 	var err error
 	for _, p := range data.Cgroups {
 		err = errors.Join(err, removeCgroup(ctx, p))
@@ -60,16 +64,26 @@ func killRoles(ctx context.Context, id sandbox.ID) error {
 	if err := until(ctx, none); err != nil {
 		return fmt.Errorf("sandbox %s: %w", id, err)
 	}
-	// A role that is about to end has lost its command line, by which it is
-	// known, while the rest of its namespace may still be there.
+	return nil
+}
+
+// awaitDying waits for roles that are about to end: one has lost its command
+// line, by which it is known, while the rest of its namespace may still be
+// there. It may be another sandbox's, so this is only for where no cgroup
+// tells.
+func awaitDying(ctx context.Context, id sandbox.ID) error {
 	dying, err := findProcesses(isDying)
 	if err != nil {
 		return err
 	}
-	return until(ctx, func() ([]int, error) {
+	err = until(ctx, func() ([]int, error) {
 		dying = slices.DeleteFunc(dying, func(pid int) bool { return !isDying(pid) })
 		return dying, nil
 	})
+	if err != nil {
+		return fmt.Errorf("sandbox %s, dying: %w", id, err)
+	}
+	return nil
 }
 
 // until calls find until it finds no process.
