@@ -21,7 +21,7 @@ var errEarly = sandbox.Errorf(sandbox.Unavailable, "the guest waits for hello")
 const maxJSON = 8 << 20
 
 // maxPooled is the size of a data buffer.
-const maxPooled = 256 << 10
+const maxPooled = 512 << 10
 
 // buffers holds data buffers while data flows; an idle guest has none.
 var buffers = sync.Pool{New: func() any { return new([wire.HeaderLen + maxPooled]byte) }}

@@ -21,6 +21,15 @@ const (
 	bigPipe      = 1 << 20
 )
 
+// After a process with a terminal has ended, its output ends with the terminal.
+// Where a descendant keeps that open, it ends when nothing has come for
+// ttyQuiet, or after ttyLinger at the latest: what is still on its way through
+// a terminal cannot be counted as in a pipe.
+const (
+	ttyQuiet  = 100 * time.Millisecond
+	ttyLinger = time.Second
+)
+
 // outputs is what the streams of one process share: one lock, and the readers
 // to wake.
 type outputs struct {
@@ -59,6 +68,7 @@ type stream struct {
 	f    *os.File
 	raw  syscall.RawConn
 	max  int
+	tty  bool
 
 	// Guarded by o.mu.
 	ring    []byte
@@ -69,6 +79,8 @@ type stream struct {
 	target  int64 // end at which all that was written before the exit has been read; -1: not known
 	drained bool  // target has been reached, or the end of the stream
 	eof     bool
+	linger  time.Time     // of a terminal: when its output ends at the latest
+	quiet   time.Time     // and when it does if nothing comes until then
 	space   chan struct{} // tells the pump to look again
 	hits    *hitCounter
 }
@@ -96,7 +108,9 @@ func (s *stream) pump(settled func()) {
 		}
 		n, err := s.read(buf)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			s.f.SetReadDeadline(time.Time{})
+			if s.silent() {
+				settled()
+			}
 			continue
 		}
 		s.commit(n, err != nil)
@@ -141,12 +155,37 @@ func (s *stream) read(buf []byte) (n int, err error) {
 func (s *stream) aim() bool {
 	s.o.mu.Lock()
 	defer s.o.mu.Unlock()
-	if !s.o.exited || s.target >= 0 {
+	if !s.o.exited || s.drained {
 		return false
 	}
-	s.target = s.end + int64(s.unread())
-	s.drained = s.end >= s.target
+	if s.tty {
+		if s.linger.IsZero() {
+			s.linger = time.Now().Add(ttyLinger)
+		}
+		s.drained = time.Now().After(s.linger)
+		s.quiet = time.Now().Add(ttyQuiet)
+		s.f.SetReadDeadline(s.quiet)
+		return s.drained
+	}
+	if s.target < 0 {
+		s.target = s.end + int64(s.unread())
+		s.drained = s.end >= s.target
+	}
 	return s.drained
+}
+
+// silent takes note that a read has waited in vain and reports whether the
+// stream has become drained by that.
+func (s *stream) silent() bool {
+	s.o.mu.Lock()
+	defer s.o.mu.Unlock()
+	s.f.SetReadDeadline(time.Time{})
+	// Another deadline is interrupt's, and means nothing but "look again".
+	if !s.tty || s.linger.IsZero() || s.drained || time.Now().Before(s.quiet) {
+		return false
+	}
+	s.drained = true
+	return true
 }
 
 func (s *stream) unread() (n int) {
@@ -259,7 +298,7 @@ func (s *stream) commit(n int, eof bool) {
 	}
 	s.end += int64(n)
 	s.eof = s.eof || eof
-	s.drained = s.eof || s.target >= 0 && s.end >= s.target
+	s.drained = s.drained || s.eof || s.target >= 0 && s.end >= s.target
 	s.o.wakeReaders()
 }
 

@@ -78,7 +78,11 @@ func (p *process) connect(c *child, req *wire.Start, id identity, limit int64) (
 		c.fds = [3]int{slave, slave, slave}
 		p.master = master
 		p.stdin = &stdin{f: master, tty: true}
-		return given, p.addStream(wire.Stdout, master, limit)
+		err = p.addStream(wire.Stdout, master, limit)
+		if err == nil {
+			p.streams[0].tty = true
+		}
+		return given, err
 	}
 	for i := range 3 {
 		var ours *os.File

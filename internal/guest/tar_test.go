@@ -97,6 +97,7 @@ func TestTarIn(t *testing.T) {
 	if st, err := b.Stat(t.Context(), "in plain/d", ""); err != nil || st.Mode != 0o500 {
 		t.Errorf("got %+v, %v", st, err)
 	}
+	os.Chmod(filepath.Join(b.home, "in plain/d"), 0o700) // so that it can be removed
 	wantKind(t, "garbage", b.PutTar(t.Context(), "g", "", strings.NewReader(strings.Repeat("x", 2000))), sandbox.Invalid)
 	cut := archive(t, reg("a"))
 	if err := b.PutTar(t.Context(), "cut", "", bytes.NewReader(cut[:520])); err == nil {

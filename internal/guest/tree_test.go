@@ -179,6 +179,24 @@ func TestPTY(t *testing.T) {
 	}
 }
 
+// TestPTYKept has a child hold the terminal open.
+func TestPTYKept(t *testing.T) {
+	b := newBox(t, options{})
+	begin := time.Now()
+	p := b.begin(wire.Start{
+		Argv: sh("trap '' HUP; (while :; do echo tick; sleep 0.01; done) & echo done"), PTY: &wire.PTYSize{}, KeepTree: true,
+	})
+	if r := b.read(p.ID); r.exit.Code != 0 || !strings.Contains(r.stdout, "done") {
+		t.Errorf("got %q, %+v", r.stdout, r.exit)
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("took %v", took)
+	}
+	if err := b.Kill(t.Context(), p.ID); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPTYInputAndResize(t *testing.T) {
 	b := newBox(t, options{})
 	p := b.begin(wire.Start{
