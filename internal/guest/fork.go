@@ -65,7 +65,6 @@ type rlimit struct {
 
 // fork starts the child and returns when it has executed its program, or the
 // step and error at which it failed.
-//
 func (c *child) fork() (pid int, at step, err error) {
 	pid = c.vfork()
 	runtime.KeepAlive(c)
