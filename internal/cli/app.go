@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -30,7 +31,7 @@ func Main(ctx context.Context, began time.Time, args []string, in, out, stderr *
 	// With a handler a write to a closed pipe is an error that ends the command
 	// in order; without one it would kill us with a sandbox still running.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	root := a.root()
+	root := a.root(args)
 	root.SetArgs(args)
 	root.SetIn(in)
 	root.SetOut(out)
@@ -50,7 +51,48 @@ kernel of their own.
   belljar exec work -- make test             a command in it
   belljar kill work                          the end of it`
 
-func (a *app) root() *cobra.Command {
+// subcommand is one command below the root. Building all of them costs as much
+// as starting the process, so only the one that is asked for is built.
+type subcommand struct {
+	group string
+	names []string // its name, then its aliases
+	build func() *cobra.Command
+}
+
+func (a *app) subcommands() []subcommand {
+	return []subcommand{
+		{"use", []string{"run"}, a.runCommand},
+		{"use", []string{"create"}, a.createCommand},
+		{"use", []string{"exec"}, a.execCommand},
+		{"use", []string{"cp"}, a.cpCommand},
+		{"use", []string{"ls", "ps", "list"}, a.lsCommand},
+		{"use", []string{"logs"}, a.logsCommand},
+		{"use", []string{"inspect"}, a.inspectCommand},
+		{"use", []string{"stats"}, a.statsCommand},
+		{"use", []string{"kill", "rm"}, a.killCommand},
+		{"template", []string{"template"}, a.templateCommand},
+		{"machine", []string{"doctor"}, a.doctorCommand},
+		{"machine", []string{"daemon"}, a.daemonCommand},
+		{"machine", []string{"version"}, a.versionCommand},
+		{"machine", []string{"completion"}, a.completionCommand},
+	}
+}
+
+// wanted returns the subcommand that args name, or all when it is not plain
+// which one it is: for help, completion and mistakes.
+func wanted(all []subcommand, args []string) []subcommand {
+	if len(args) == 0 {
+		return all
+	}
+	i := slices.IndexFunc(all, func(s subcommand) bool { return slices.Contains(s.names, args[0]) })
+	if i < 0 {
+		return all
+	}
+	return all[i : i+1]
+}
+
+// root builds the command line for args; nil builds all of it.
+func (a *app) root(args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:                        "belljar",
 		Short:                      "run code that nobody vouches for",
@@ -71,16 +113,11 @@ func (a *app) root() *cobra.Command {
 	root.AddGroup(&cobra.Group{ID: "use", Title: "Sandboxes:"},
 		&cobra.Group{ID: "template", Title: "What they start from:"},
 		&cobra.Group{ID: "machine", Title: "This machine:"})
-	add := func(group string, cmds ...*cobra.Command) {
-		for _, c := range cmds {
-			c.GroupID = group
-			root.AddCommand(c)
-		}
+	for _, s := range wanted(a.subcommands(), args) {
+		c := s.build()
+		c.GroupID = s.group
+		root.AddCommand(c)
 	}
-	add("use", a.runCommand(), a.createCommand(), a.execCommand(), a.cpCommand(), a.lsCommand(),
-		a.logsCommand(), a.inspectCommand(), a.statsCommand(), a.killCommand())
-	add("template", a.templateCommand())
-	add("machine", a.doctorCommand(), a.daemonCommand(), a.versionCommand(), a.completionCommand())
 	root.SetHelpCommandGroupID("machine")
 	return root
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"slices"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -87,7 +88,7 @@ func TestInterruptedByNobody(t *testing.T) {
 
 func TestNearFlag(t *testing.T) {
 	a := &app{}
-	run, _, err := a.root().Find([]string{"run"})
+	run, _, err := a.root(nil).Find([]string{"run"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func TestDistance(t *testing.T) {
 // argument to give.
 func TestEveryCommandHelps(t *testing.T) {
 	a := &app{}
-	for _, c := range a.root().Commands() {
+	for _, c := range a.root(nil).Commands() {
 		if c.Short == "" {
 			t.Errorf("%s has no description", c.CommandPath())
 		}
@@ -158,5 +159,28 @@ func TestSplitAddsUp(t *testing.T) {
 	want := timing{CLI: 10, Keeper: 20, Boot: 40, Start: 10, Guest: 25, Exec: 20, End: 25, Total: 150}
 	if got != want {
 		t.Errorf("split = %+v, want %+v", got, want)
+	}
+}
+
+// TestWanted: the table that spares us building all commands knows each
+// command by the names that it gives itself.
+func TestWanted(t *testing.T) {
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr}
+	all := a.subcommands()
+	for _, s := range all {
+		c := s.build()
+		if got := append([]string{c.Name()}, c.Aliases...); !slices.Equal(got, s.names) {
+			t.Errorf("the table says %v, the command %v", s.names, got)
+		}
+		for _, name := range s.names {
+			if got := wanted(all, []string{name}); len(got) != 1 || got[0].names[0] != c.Name() {
+				t.Errorf("%q builds %d commands", name, len(got))
+			}
+		}
+	}
+	for _, args := range [][]string{nil, {"help", "run"}, {"--help"}, {"nosuch"}, {"__complete", "r"}} {
+		if got := wanted(all, args); len(got) != len(all) {
+			t.Errorf("%q builds %d commands, want all", args, len(got))
+		}
 	}
 }
