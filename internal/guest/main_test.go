@@ -51,6 +51,11 @@ func beGuest(config string) error {
 	if err := guest.Prepare(); err != nil {
 		return err
 	}
+	if cfg.Init {
+		if err := ownNamespaces(); err != nil {
+			return err
+		}
+	}
 	ctx := context.Background()
 	s := guest.New(ctx, cfg)
 	err = channel.ServeGuest(ctx, conn, s)
@@ -59,6 +64,18 @@ func beGuest(config string) error {
 		err = cerr
 	}
 	return err
+}
+
+// ownNamespaces makes PID 1 of new namespaces see its own processes, and keeps
+// what it mounts to itself.
+func ownNamespaces() error {
+	if os.Getpid() != 1 {
+		return fmt.Errorf("pid %d is not 1", os.Getpid())
+	}
+	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	return syscall.Mount("proc", "/proc", "proc", 0, "")
 }
 
 // box is a guest under test and a client of it.

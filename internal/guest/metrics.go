@@ -56,9 +56,10 @@ func (c *hitCounter) byName() map[sandbox.LimitName]int64 {
 	return out
 }
 
-// noteFull counts a hit of the process limit when the tree stands at it. gVisor
-// does not count refused forks, so this is looked at whenever it is asked for
-// and before a tree is killed; each tree counts once.
+// noteFull counts a hit of the process limit when the tree has been refused a
+// fork, or, since gVisor does not count those, stands at the limit. It is
+// called whenever hits are asked for and before a tree is killed; each tree
+// counts once.
 func (s *Server) noteFull(t tree) {
 	c, ok := t.(*cgroupTree)
 	if !ok || c.full.Load() {
@@ -68,8 +69,9 @@ func (s *Server) noteFull(t tree) {
 	if max == 0 {
 		return
 	}
-	n, err := strconv.ParseInt(strings.TrimSpace(c.read("pids.current")), 10, 64)
-	if err == nil && n >= max && c.full.CompareAndSwap(false, true) {
+	n, _ := strconv.ParseInt(strings.TrimSpace(c.read("pids.current")), 10, 64)
+	events := strings.TrimSpace(c.read("pids.events"))
+	if (n >= max || events != "" && events != "max 0") && c.full.CompareAndSwap(false, true) {
 		s.hits.add(hitProcesses)
 	}
 }
