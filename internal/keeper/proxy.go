@@ -52,6 +52,12 @@ func (k *keeper) guest(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
+	if r.ProtoMajor == 1 {
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+			writeError(w, err)
+			return
+		}
+	}
 	resp, err := down.RoundTrip(out)
 	if err != nil {
 		writeError(w, err)

@@ -8,8 +8,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/oklog/run"
+	"golang.org/x/sys/unix"
 
 	"github.com/belljar-sh/belljar/internal/build"
 	"github.com/belljar-sh/belljar/internal/channel"
@@ -22,8 +24,16 @@ import (
 // addServers adds the two sockets to g.
 func (k *keeper) addServers(ctx context.Context, g *run.Group, cancel func(), main, fds net.Listener) {
 	h := k.handler()
+	p := newPlain()
 	g.Add(func() error {
-		return k.accept(main, func(c *net.UnixConn) { channel.ServeLocal(ctx, c, h) })
+		p.run(ctx, h)
+		return nil
+	}, func(error) {
+		cancel()
+		p.Close()
+	})
+	g.Add(func() error {
+		return k.accept(main, func(c *net.UnixConn) { k.serveConn(ctx, c, p, h) })
 	}, func(error) {
 		cancel()
 		main.Close()
@@ -32,6 +42,23 @@ func (k *keeper) addServers(ctx context.Context, g *run.Group, cancel func(), ma
 		return k.accept(fds, func(c *net.UnixConn) { k.tickets.receive(ctx, c) })
 	}, func(error) { fds.Close() })
 }
+
+// serveConn serves one connection in the language that its first bytes speak.
+func (k *keeper) serveConn(ctx context.Context, c *net.UnixConn, p *plain, h http.Handler) {
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
+	two, err := speaksHTTP2(c)
+	switch {
+	case err != nil: // it has ended
+	case two:
+		channel.ServeLocal(ctx, c, h)
+	default:
+		p.serve(ctx, c)
+	}
+}
+
+// acceptPause is how long to wait when descriptors or memory have run out.
+const acceptPause = 20 * time.Millisecond
 
 // accept serves each connection of this user's in a goroutine of its own and
 // waits for them all.
@@ -42,6 +69,10 @@ func (k *keeper) accept(l net.Listener, serve func(*net.UnixConn)) error {
 		c, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return nil
+		}
+		if passing(err) {
+			time.Sleep(acceptPause)
+			continue
 		}
 		if err != nil {
 			return sandbox.Errorf(sandbox.Unavailable, "cannot accept connections: %w", err)
@@ -58,6 +89,17 @@ func (k *keeper) accept(l net.Listener, serve func(*net.UnixConn)) error {
 			serve(u)
 		})
 	}
+}
+
+// passing reports whether an error of accept goes away by itself. The keeper
+// must not end for it: its sandboxes would end too.
+func passing(err error) bool {
+	for _, e := range []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED, unix.EINTR} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 func (k *keeper) count(n int) {

@@ -2,8 +2,8 @@
 // every route of keeper/wire, descriptors over the second socket, and a round
 // tripper to each guest.
 //
-// Requests to a guest have a connection of their own per sandbox, so that what
-// one guest does to its streams holds up no other.
+// Each request to a guest has a connection of its own, so that what one guest
+// does to its answers holds up no other.
 package keeperclient
 
 import (
@@ -35,12 +35,12 @@ type Client struct {
 	mu     sync.Mutex
 	closed bool
 	main   *link
-	guests map[sandbox.ID]*link
+	guests map[sandbox.ID]*http.Transport
 }
 
 // New returns a client of the keeper whose directory is dir. It does not dial.
 func New(dir string) *Client {
-	return &Client{dir: dir, main: &link{dir: dir}, guests: map[sandbox.ID]*link{}}
+	return &Client{dir: dir, main: &link{dir: dir}, guests: map[sandbox.ID]*http.Transport{}}
 }
 
 // Dir returns the keeper's directory.
@@ -53,7 +53,7 @@ func (c *Client) Close() error {
 	c.closed = true
 	c.main.close()
 	for _, l := range c.guests {
-		l.close()
+		l.CloseIdleConnections()
 	}
 	return nil
 }

@@ -1,6 +1,11 @@
 // Package wire is the language between the daemon (or the command line, when
-// there is no daemon) and a keeper: HTTP/2 in clear text over a unix socket in
-// a 0700 directory, the keeper serving. It has no secret and no policy.
+// there is no daemon) and a keeper: HTTP in clear text over a unix socket in a
+// 0700 directory, the keeper serving. It has no secret and no policy.
+//
+// The socket takes HTTP/2 and HTTP/1.1 and tells them by their first bytes.
+// keeperclient speaks HTTP/2 for what is small and HTTP/1.1, with a connection
+// for each request under way, to guests: it carries bodies at half the cost,
+// and one that is not read holds up no other.
 //
 //	GET    /keeper/v1/hello                      -> Hello
 //	POST   /keeper/v1/sandboxes                  Create -> Created; boots, starts and says hello to the guest
