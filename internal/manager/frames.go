@@ -13,6 +13,11 @@ import (
 // maxExit bounds the exit frame of a guest.
 const maxExit = 16 << 10
 
+// maxGaps bounds the gaps in a row on one stream without a byte between them.
+// An honest guest follows a gap with data; a second one can come when another
+// reader's acks move the beginning on before there was room for data.
+const maxGaps = 4
+
 // scanner follows a stream of output frames without keeping it. Payloads of
 // data are skipped, so it costs next to nothing.
 type scanner struct {
@@ -26,6 +31,7 @@ type scanner struct {
 	left  uint32 // bytes of the payload that are to come
 	frame guest.Frame
 	small []byte // payload of a gap or exit
+	gaps  [3]int // by stream: gaps since the last data
 	ended bool
 }
 
@@ -88,10 +94,17 @@ func (s *scanner) begin() (err error) {
 // complete acts on a frame that has come to its end.
 func (s *scanner) complete() error {
 	switch s.frame.Type {
+	case guest.FrameData:
+		if s.frame.Len > 0 {
+			s.gaps[s.frame.Stream] = 0
+		}
 	case guest.FrameGap:
 		lost := binary.BigEndian.Uint64(s.small)
-		if lost > 1<<62-s.frame.Offset {
+		if lost == 0 || lost > 1<<62-s.frame.Offset {
 			return badGuest("a gap of %d bytes", lost)
+		}
+		if s.gaps[s.frame.Stream]++; s.gaps[s.frame.Stream] > maxGaps {
+			return badGuest("%d gaps in a row", s.gaps[s.frame.Stream])
 		}
 		s.gap(s.frame.Stream, int64(lost))
 	case guest.FrameJSON:

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -81,6 +82,44 @@ func (m *Manager) lookSoon(e *entry) {
 			m.lookAtLimits(e)
 		}
 	})
+}
+
+// outputLost adds up output that was overwritten before anybody read it. Gaps
+// come as often as a guest likes, so one goroutine notes their sums.
+func (m *Manager) outputLost(e *entry, id string, lost int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.lost == nil {
+		e.lost = map[string]int64{}
+	}
+	e.lost[id] += min(lost, math.MaxInt64-e.lost[id])
+	if e.losing {
+		return
+	}
+	e.losing = true
+	m.spawn(func() { m.noteLost(e) })
+}
+
+// noteLost notes what has been lost, each process once in a lookDelay, until
+// nothing more is.
+func (m *Manager) noteLost(e *entry) {
+	for {
+		e.mu.Lock()
+		lost := e.lost
+		e.lost = nil
+		e.losing = len(lost) > 0
+		e.mu.Unlock()
+		if len(lost) == 0 {
+			return
+		}
+		for id, n := range lost {
+			m.note(e, sandbox.Event{
+				Kind: sandbox.EventLimit, Limit: sandbox.LimitOutput, Process: id,
+				Message: strconv.FormatInt(n, 10) + " bytes of output were overwritten before they were read",
+			})
+		}
+		pauseFor(e.ctx, lookDelay)
+	}
 }
 
 // lookAtLimits asks the guest and notes each limit whose count has grown.

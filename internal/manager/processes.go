@@ -269,16 +269,6 @@ func (m *Manager) follower(g *Guest, id string, body io.ReadCloser) *outputBody 
 	return b
 }
 
-// outputLost notes that output was overwritten before anybody read it.
-func (m *Manager) outputLost(e *entry, id string, lost int64) {
-	m.spawn(func() {
-		m.note(e, sandbox.Event{
-			Kind: sandbox.EventLimit, Limit: sandbox.LimitOutput, Process: id,
-			Message: strconv.FormatInt(lost, 10) + " bytes of output were overwritten before they were read",
-		})
-	})
-}
-
 // exited notes the exit of a process, once, and the limits that were hit.
 func (m *Manager) exited(e *entry, id string, x sandbox.Exit) {
 	if !e.firstExit(id, x.At) {
