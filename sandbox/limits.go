@@ -14,7 +14,7 @@ type Limits struct {
 	OutputBytes int64   `json:"output_bytes,omitempty"` // bytes of output kept per process and stream
 }
 
-// The least that can work, and the defaults. A memory limit bounds the guest
+// The least that can work, the most that can be set, and the defaults. A memory limit bounds the guest
 // kernel too, so it cannot be as small as for a bare process.
 const (
 	MinCPUs        = 0.05
@@ -23,6 +23,11 @@ const (
 	MinDiskBytes   = 1 << 20
 	MinOpenFiles   = 64
 	MinOutputBytes = 4 << 10
+
+	MaxCPUs      = 4096
+	MaxProcesses = 1_000_000 // the kernel has 4194304 numbers for all of the machine
+	MaxOpenFiles = 1 << 20   // fs.nr_open
+	MaxBytes     = 1 << 50   // of memory, disk and output: 1 PiB
 
 	DefaultMemoryBytes = 1 << 30
 	DefaultProcesses   = 1024
@@ -63,25 +68,31 @@ func (l Limits) Merge(def Limits) Limits {
 	return l
 }
 
-// Validate checks that every limit that was asked for can work.
+// Validate checks that every limit that was asked for can work and can be set.
+// Its errors are [Invalid] and name field, value and remedy.
 func (l Limits) Validate() error {
-	bad := func(field string, value any, least any) error {
-		return Errorf(Invalid, "a limit below %v cannot work", least).
-			WithField(field, sprint(value)).WithHint("ask for %v or more, or leave it out", least)
-	}
-	switch {
-	case l.CPUs != 0 && !(l.CPUs >= MinCPUs):
-		return bad("cpus", l.CPUs, MinCPUs)
-	case l.MemoryBytes != 0 && l.MemoryBytes < MinMemoryBytes:
-		return bad("memory", l.MemoryBytes, "64MiB")
-	case l.Processes != 0 && l.Processes < MinProcesses:
-		return bad("pids", l.Processes, MinProcesses)
-	case l.DiskBytes != 0 && l.DiskBytes < MinDiskBytes:
-		return bad("disk", l.DiskBytes, "1MiB")
-	case l.OpenFiles != 0 && l.OpenFiles < MinOpenFiles:
-		return bad("open-files", l.OpenFiles, MinOpenFiles)
-	case l.OutputBytes != 0 && l.OutputBytes < MinOutputBytes:
-		return bad("output-limit", l.OutputBytes, "4KiB")
+	for _, r := range []struct {
+		field                 string
+		value, least, most    float64 // exact: the bounds are below 2^53
+		given                 any
+		shownLeast, shownMost string
+	}{
+		{"cpus", l.CPUs, MinCPUs, MaxCPUs, l.CPUs, "0.05", "4096"},
+		{"memory", float64(l.MemoryBytes), MinMemoryBytes, MaxBytes, l.MemoryBytes, "64MiB", "1PiB"},
+		{"pids", float64(l.Processes), MinProcesses, MaxProcesses, l.Processes, "16", "1000000"},
+		{"disk", float64(l.DiskBytes), MinDiskBytes, MaxBytes, l.DiskBytes, "1MiB", "1PiB"},
+		{"open-files", float64(l.OpenFiles), MinOpenFiles, MaxOpenFiles, l.OpenFiles, "64", "1048576"},
+		{"output-limit", float64(l.OutputBytes), MinOutputBytes, MaxBytes, l.OutputBytes, "4KiB", "1PiB"},
+	} {
+		switch {
+		case r.value == 0:
+		case !(r.value >= r.least): // also what is not a number
+			return Errorf(Invalid, "a limit below %s cannot work", r.shownLeast).
+				WithField(r.field, sprint(r.given)).WithHint("ask for %s or more, or leave it out", r.shownLeast)
+		case r.value > r.most:
+			return Errorf(Invalid, "a limit above %s cannot be set", r.shownMost).
+				WithField(r.field, sprint(r.given)).WithHint("ask for %s or less, or leave it out", r.shownMost)
+		}
 	}
 	return nil
 }
