@@ -78,10 +78,23 @@ func storeError(op string, err error) error {
 		return own
 	}
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return sandbox.Errorf(sandbox.ResourceExhausted, "no space is left for templates").WithCause(err).
-			WithHint("remove one with `belljar template rm`")
+		return noSpace(err)
 	}
 	return sandbox.Errorf(sandbox.Internal, "the template store: %s: %w", op, err)
+}
+
+// noSpace says which directory lies on the full disk, when the error tells.
+func noSpace(err error) error {
+	e := sandbox.Errorf(sandbox.ResourceExhausted, "the disk of Belljar's state is full").WithCause(err)
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path) && filepath.IsAbs(path.Path):
+		e = e.WithField("directory", filepath.Dir(path.Path))
+	case errors.As(err, &link) && filepath.IsAbs(link.New):
+		e = e.WithField("directory", filepath.Dir(link.New))
+	}
+	return e.WithHint("free space there, or set %s to a directory on another disk", config.EnvState)
 }
 
 // work is a directory in the store in which something is made. Its lock tells
