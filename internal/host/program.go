@@ -60,6 +60,9 @@ func programCheck(ctx context.Context, name, program, remedy string) driver.Chec
 	ctx, cancel := context.WithTimeout(ctx, programTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	if ctx.Err() == context.DeadlineExceeded {
+		return unsure(name, fmt.Sprintf("%s is there and did not answer --version in %v", path, programTimeout), "")
+	}
 	if err != nil {
 		return unsure(name, fmt.Sprintf("%s is there and does not tell its version: %v", path, err), "")
 	}
