@@ -280,7 +280,8 @@ func (c *creation) giveSync(r *role) error {
 func (c *creation) giveGuest(r *role) error {
 	f, err := os.Open(c.req.Guest)
 	if err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "the guest program cannot be opened: %w", err).WithField("guest", c.req.Guest)
+		return sandbox.Errorf(sandbox.Unavailable, "the guest program cannot be opened: %w", err).
+			WithField("guest", c.req.Guest).WithHint("install the programs together: make install")
 	}
 	r.give("exec-fd", f)
 	return nil

@@ -234,13 +234,18 @@ func (p *Process) Detach() error {
 
 // died tells of an engine that ended without a word, with the end of its log.
 func (s *spawn) died(err error) *sandbox.Error {
-	e := sandbox.Errorf(sandbox.Unavailable, "%s ended as it started: %v", EngineName, err).WithField("engine", s.engine)
+	how := "without a word: it may be another program"
+	if err != nil {
+		how = err.Error()
+	}
+	e := sandbox.Errorf(sandbox.Unavailable, "%s ended as it started: %s", EngineName, how).
+		WithField("engine", s.engine).WithHint("install the programs together: make install")
 	b, rerr := os.ReadFile(s.log)
 	if rerr != nil || len(bytes.TrimSpace(b)) == 0 {
 		return e
 	}
 	lines := strings.Split(string(bytes.TrimSpace(b)), "\n")
-	return e.WithHint("it said: %q", strings.Join(lines[max(0, len(lines)-3):], "; "))
+	return e.WithHint("it said %q; if it is of another build, install the programs together: make install", strings.Join(lines[max(0, len(lines)-3):], "; "))
 }
 
 // enginePath returns the engine's path, which must exist.
