@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -136,40 +137,85 @@ func sysMap(ranges []idRange) []syscall.SysProcIDMap {
 	return out
 }
 
-// slotLock keeps a range of ids for one sandbox. It is an abstract socket's
-// name: the kernel frees it with the process, so nothing is ever left to reap.
+// slotLock keeps a range of ids for one sandbox. It is a lock on a file: the
+// kernel frees it with the process, so no range is ever left to reap. The file
+// stays, for whoever unlinked it could leave two with a lock each.
 type slotLock struct {
 	slot uint32
 	fd   int
 }
 
-// slotTries bounds the search for a free range. Whoever bound a name first has
-// it, so another user of the host could squat on some, though not usefully.
-const slotTries = 64
+// slotDir holds a file for each range. It is the same for all keepers of root,
+// whatever their runtime directories, as they share the ids; nobody else may
+// look into it, so nobody else can hold a lock.
+const slotDir = "/run/belljar-ids"
 
 // lockSlot finds a range that no living sandbox of this host uses, beginning
 // where the ID's hash points.
-func lockSlot(id sandbox.ID) (*slotLock, error) {
+func lockSlot(id sandbox.ID) (*slotLock, error) { return lockSlotIn(slotDir, id) }
+
+func lockSlotIn(path string, id sandbox.ID) (*slotLock, error) {
+	dir, err := openSlotDir(path)
+	if err != nil {
+		return nil, slotError(path, err)
+	}
+	defer unix.Close(dir)
 	h := fnv.New32a()
 	io.WriteString(h, string(id))
-	first := h.Sum32()
-	for i := range uint32(slotTries) {
-		slot := (first + i*2654435761) % rangeCount
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return nil, err
-		}
-		err = unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("@belljar-ids-%d", slot)})
+	first := h.Sum32() % rangeCount // IDs are random, and so is this
+	for i := range uint32(rangeCount) {
+		slot := (first + i) % rangeCount
+		fd, err := tryLock(dir, strconv.FormatUint(uint64(slot), 10))
 		if err == nil {
 			return &slotLock{slot: slot, fd: fd}, nil
 		}
-		unix.Close(fd)
-		if err != unix.EADDRINUSE {
-			return nil, err
+		if err != unix.EWOULDBLOCK {
+			return nil, slotError(path, err)
 		}
 	}
-	return nil, sandbox.Errorf(sandbox.ResourceExhausted, "no free range of user ids after %d tries", slotTries).
+	return nil, sandbox.Errorf(sandbox.ResourceExhausted, "all %d ranges of user ids are in use", rangeCount).
 		WithHint("end some sandboxes and try again")
+}
+
+// openSlotDir opens the directory of the locks, and makes it if need be. One
+// that another user owns or may enter is refused.
+func openSlotDir(path string) (fd int, err error) {
+	if err := unix.Mkdir(path, 0o700); err != nil && err != unix.EEXIST {
+		return -1, err
+	}
+	fd, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	err = unix.Fstat(fd, &st)
+	if err == nil && (int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0) {
+		err = fmt.Errorf("it has owner %d and mode %#o, not %d and 0700", st.Uid, st.Mode&0o7777, os.Geteuid())
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// tryLock locks a file of the directory; EWOULDBLOCK means that another has
+// it. No child inherits the descriptor, so none prolongs the lock.
+func tryLock(dir int, name string) (fd int, err error) {
+	fd, err = unix.Openat(dir, name, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+func slotError(path string, err error) error {
+	return sandbox.Errorf(sandbox.Unsupported, "cannot lock a range of user ids in %s: %v", path, err).
+		WithHint("%s must be a directory of root's with mode 0700, on a file system that root can write", path)
 }
 
 // release frees the range. It is safe on nil.
