@@ -25,9 +25,6 @@ type Guest struct {
 	gen uint64
 }
 
-// maxReply bounds a JSON answer of a guest.
-const maxReply = 16 << 20
-
 // Guest returns the guest of a sandbox that is running; in any other state a
 // [sandbox.Conflict] tells which and why.
 func (m *Manager) Guest(ref string) (*Guest, error) {
@@ -96,7 +93,7 @@ func (g *Guest) Do(ctx context.Context, q Request) (*http.Response, error) {
 }
 
 // JSON sends in, when it is not nil, and decodes the answer into out, when
-// that is not nil.
+// that is not nil. Lists are for [List].
 func (g *Guest) JSON(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	q := Request{Method: method, Path: path, Query: query}
 	if in != nil {
@@ -113,23 +110,6 @@ func (g *Guest) JSON(ctx context.Context, method, path string, query url.Values,
 	}
 	defer resp.Body.Close()
 	return g.decode(ctx, resp, out)
-}
-
-// decode reads a JSON answer; out may be nil.
-func (g *Guest) decode(ctx context.Context, resp *http.Response, out any) error {
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
-	switch {
-	case err != nil:
-		return g.explain(ctx, err)
-	case len(b) > maxReply:
-		return badGuest("an answer of more than %d bytes", maxReply)
-	case out == nil:
-		return nil
-	}
-	if err := json.Unmarshal(b, out); err != nil {
-		return badGuest("an answer that cannot be read: %v", err)
-	}
-	return nil
 }
 
 // badGuest is the error of an answer that no honest guest gives.

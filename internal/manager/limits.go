@@ -2,8 +2,10 @@ package manager
 
 import (
 	"context"
+	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -137,14 +139,20 @@ func (m *Manager) metrics(ctx context.Context, e *entry) (guest.Metrics, error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, metricsTime)
 	defer cancel()
-	return mt, g.JSON(ctx, http.MethodGet, "/metrics", nil, nil, &mt)
+	err = g.JSON(ctx, http.MethodGet, "/metrics", nil, nil, &mt)
+	maps.DeleteFunc(mt.LimitHits, func(name sandbox.LimitName, _ int64) bool {
+		return !slices.ContainsFunc(guestHeld, func(l heldLimit) bool { return l.name == name })
+	})
+	return mt, err
+}
+
+type heldLimit struct {
+	name    sandbox.LimitName
+	message string
 }
 
 // guestHeld are the limits that the guest holds and counts refusals of.
-var guestHeld = []struct {
-	name    sandbox.LimitName
-	message string
-}{
+var guestHeld = []heldLimit{
 	{sandbox.LimitProcesses, "processes or threads were refused"},
 	{sandbox.LimitDisk, "writes were refused: the disk limit is reached"},
 	{sandbox.LimitOpenFiles, "open files were refused"},

@@ -86,14 +86,7 @@ func (m *Manager) Processes(ctx context.Context, ref string) ([]guest.Process, e
 	if err != nil {
 		return nil, err
 	}
-	out := []guest.Process{}
-	if err := g.JSON(ctx, http.MethodGet, "/processes", nil, nil, &out); err != nil {
-		return nil, err
-	}
-	if len(out) > maxProcesses {
-		return nil, badGuest("a list of %d processes", len(out))
-	}
-	return out, nil
+	return List[guest.Process](ctx, g, "/processes", nil, maxProcesses)
 }
 
 // Process returns one process.

@@ -72,8 +72,7 @@ func (s *Server) readDir(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := []guest.Entry{}
-	err = g.JSON(r.Context(), http.MethodGet, "/dir", v, nil, &out)
+	out, err := manager.List[guest.Entry](r.Context(), g, "/dir", v, manager.MaxEntries)
 	return answer(w, http.StatusOK, api.EntryList{Entries: out}, err)
 }
 
