@@ -180,7 +180,7 @@ func (s *Server) child(id identity, req *wire.Start, env map[string]string, cwd 
 		}
 	}
 	c.cwd, c.paths = c.cwd[:len(c.cwd)-1], c.paths[:len(c.paths)-1]
-	c.limits = s.procs.rlimits(id)
+	c.limits = s.procs.rlimits()
 	if s.root {
 		c.switchUser = true
 		c.uid, c.gid, c.groups = uintptr(id.uid), uintptr(id.gid), id.groups

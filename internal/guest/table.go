@@ -129,15 +129,16 @@ func (t *procTable) setLimits(openFiles, processes int64) {
 	t.openFiles, t.processes = uint64(max(openFiles, 0)), uint64(max(processes, 0))
 }
 
-// rlimits are set in the child before it becomes id.
-func (t *procTable) rlimits(id identity) []rlimit {
+// rlimits are set in the child. PID 1 itself has no RLIMIT_NPROC: it needs
+// threads when its children have used theirs up.
+func (t *procTable) rlimits() []rlimit {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var out []rlimit
 	if n := t.openFiles; n > 0 {
 		out = append(out, rlimit{unix.RLIMIT_NOFILE, unix.Rlimit{Cur: n, Max: n}})
 	}
-	if n := t.processes; n > 0 && id.uid != 0 {
+	if n := t.processes; n > 0 {
 		out = append(out, rlimit{unix.RLIMIT_NPROC, unix.Rlimit{Cur: n, Max: n}})
 	}
 	return out

@@ -37,7 +37,6 @@ func GoferStageShare(n int) string { return GoferStage + shareName(n) }
 // sentrySpec is what the sentry boots from.
 func sentrySpec(req *driver.CreateRequest) *specs.Spec {
 	nofile := uint64(req.Limits.OpenFiles)
-	nproc := uint64(req.Limits.Processes)
 	return &specs.Spec{
 		Version:  specs.Version,
 		Hostname: req.Hostname,
@@ -49,7 +48,9 @@ func sentrySpec(req *driver.CreateRequest) *specs.Spec {
 			Capabilities: allCapabilities(),
 			Rlimits: []specs.POSIXRlimit{
 				{Type: "RLIMIT_NOFILE", Soft: nofile, Hard: nofile},
-				{Type: "RLIMIT_NPROC", Soft: nproc, Hard: nproc},
+				// Not RLIMIT_NPROC: it counts by user, so a fork bomb of root's
+				// would keep PID 1 from getting a thread, of which it dies. The
+				// guest sets it in its children, which cannot raise it.
 				{Type: "RLIMIT_CORE"},
 			},
 		},
