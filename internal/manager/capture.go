@@ -33,8 +33,21 @@ func errNoCapture() error {
 		WithHint("attach to the process, or use the daemon")
 }
 
-func (m *Manager) logDir(id sandbox.ID, process string) string {
-	return filepath.Join(m.o.LogDir, string(id), process)
+// logDir returns where the output of a process is kept. The ID is checked
+// here, next to the path that it becomes a part of.
+func (m *Manager) logDir(id sandbox.ID, process string) (string, error) {
+	if err := CheckProcessID(process); err != nil {
+		return "", err
+	}
+	return filepath.Join(m.o.LogDir, string(id), process), nil
+}
+
+func (m *Manager) openLog(id sandbox.ID, process string) (*outlog.Log, error) {
+	dir, err := m.logDir(id, process)
+	if err != nil {
+		return nil, err
+	}
+	return outlog.Open(dir)
 }
 
 // startCapture journals that a process is captured and begins.
@@ -66,7 +79,7 @@ func (m *Manager) capture(e *entry, p guest.Process) {
 	if e.captures[p.ID] != nil {
 		return
 	}
-	log, err := outlog.Open(m.logDir(e.id, p.ID))
+	log, err := m.openLog(e.id, p.ID)
 	if err != nil {
 		m.log.Error("output cannot be kept", "sandbox", e.id, "process", p.ID, "err", err)
 		return
@@ -214,7 +227,10 @@ func (m *Manager) copyLog(ctx context.Context, e *entry, id string, follow bool,
 	if c != nil {
 		return c.log.CopyTo(ctx, w, follow, flush)
 	}
-	dir := m.logDir(e.id, id)
+	dir, err := m.logDir(e.id, id)
+	if err != nil {
+		return err
+	}
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -133,10 +133,21 @@ func guestError(resp *http.Response) error {
 		return err
 	}
 	var body guest.ErrorBody
-	if json.Unmarshal(b, &body) != nil || body.Error == nil || !guestKinds[body.Error.Kind] {
-		return badGuest("status %d without saying why", resp.StatusCode)
+	if json.Unmarshal(b, &body) == nil {
+		if e := checkError(body.Error); e != nil {
+			return e
+		}
 	}
-	e := *body.Error
+	return badGuest("status %d without saying why", resp.StatusCode)
+}
+
+// checkError returns a guest's error with its sentences bounded, nil when it
+// is none or of a kind that a guest does not answer with.
+func checkError(from *sandbox.Error) *sandbox.Error {
+	if from == nil || !guestKinds[from.Kind] {
+		return nil
+	}
+	e := *from
 	e.Message, e.Hint, e.Field, e.Value = tidy(e.Message), tidy(e.Hint), tidy(e.Field), tidy(e.Value)
 	return &e
 }
