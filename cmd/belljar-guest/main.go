@@ -1,3 +1,9 @@
+// The runtime would look for CPU limits in cgroup files at every start, and
+// again now and then; the guest sets the number itself.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
 // Command belljar-guest is PID 1 of a sandbox. It serves processes and files
 // to the host over the channel on descriptor 3 and is of no use elsewhere.
 package main
@@ -27,7 +33,7 @@ func main() {
 	}
 	conn, err := down()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "belljar-guest: this program is started inside a sandbox, by belljar-engine, with a channel on descriptor 3:", err)
+		fmt.Fprintln(os.Stderr, "belljar-guest: this program is started inside a sandbox, by belljar-engine, with a channel on descriptor 3, which here is:", err)
 		os.Exit(2)
 	}
 	if err := serve(context.Background(), conn); err != nil {
@@ -36,18 +42,34 @@ func main() {
 	}
 }
 
-// down returns the channel to the host.
+// down returns the channel to the host. It makes few system calls: this is on
+// the way of every start.
 func down() (net.Conn, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(downFD, &st); err != nil {
 		return nil, err
 	}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return nil, unix.ENOTSOCK
+	}
 	unix.CloseOnExec(downFD)
 	unix.CloseOnExec(downFD + 1)
-	f := os.NewFile(downFD, "down")
-	defer f.Close() // FileConn has made a copy
-	return net.FileConn(f)
+	if _, err := unix.FcntlInt(downFD, unix.F_SETFL, unix.O_NONBLOCK); err != nil {
+		return nil, err
+	}
+	return fileConn{os.NewFile(downFD, "down")}, nil
 }
+
+// fileConn is a connection without the name look-ups of net.FileConn.
+type fileConn struct{ *os.File }
+
+func (fileConn) LocalAddr() net.Addr  { return addr("guest") }
+func (fileConn) RemoteAddr() net.Addr { return addr("host") }
+
+type addr string
+
+func (addr) Network() string  { return "down" }
+func (a addr) String() string { return string(a) }
 
 // serve returns when the host has closed the channel.
 func serve(ctx context.Context, conn net.Conn) error {

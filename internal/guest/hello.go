@@ -3,7 +3,6 @@ package guest
 import (
 	"context"
 	"net/http"
-	"os"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -42,7 +41,12 @@ func (s *Server) serveHello(q *request) error {
 			out.Process = &st
 		}
 	}
-	return q.json(out)
+	err := q.json(out)
+	s.tuneOnce.Do(func() { // not on the way of the first process
+		debug.SetGCPercent(gcPercent)
+		debug.SetMemoryLimit(memoryLimit)
+	})
+	return err
 }
 
 // admit takes the identity on, or refuses it.
@@ -79,8 +83,6 @@ func (s *Server) admit(h *wire.Hello) error {
 
 // settle does what a new identity needs and returns the boot ID.
 func (s *Server) settle(h *wire.Hello) string {
-	debug.SetGCPercent(gcPercent)
-	debug.SetMemoryLimit(memoryLimit)
 	s.procs.setLimits(h.Limits.OpenFiles, h.Limits.Processes)
 	if s.cfg.Init {
 		return s.initSettle(h)
@@ -89,11 +91,14 @@ func (s *Server) settle(h *wire.Hello) string {
 }
 
 func readBootID() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	fd, err := unix.Open("/proc/sys/kernel/random/boot_id", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return ""
 	}
-	return strings.TrimSpace(string(b))
+	defer unix.Close(fd)
+	var b [64]byte
+	n, _ := unix.Read(fd, b[:])
+	return strings.TrimSpace(string(b[:max(n, 0)]))
 }
 
 func (s *Server) checkGeneration(r *http.Request) error {

@@ -63,11 +63,39 @@ func stampOf(path string) stamp {
 }
 
 func lines(path string) [][]byte {
-	b, err := os.ReadFile(path)
-	if err != nil || len(b) > maxDatabase {
+	b, err := readSmall(path, maxDatabase)
+	if err != nil {
 		return nil
 	}
 	return bytes.Split(b, []byte{'\n'})
+}
+
+// readSmall reads a whole file of at most limit bytes with as few system calls
+// as that takes.
+func readSmall(path string, limit int) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	buf := make([]byte, 4<<10)
+	for n := 0; ; {
+		m, err := unix.Read(fd, buf[n:])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return nil, err
+		}
+		n += m
+		if n < len(buf) {
+			return buf[:n], nil
+		}
+		if n >= limit {
+			return nil, unix.EFBIG
+		}
+		buf = append(buf, make([]byte, len(buf))...)
+	}
 }
 
 // load brings the tables up to date. The caller holds mu.

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bytes"
 	"crypto/rand"
 	"fmt"
 	"os"
@@ -24,33 +25,52 @@ func Prepare() error {
 }
 
 // initSettle does the duties of PID 1 that depend on the identity, and returns
-// the fresh boot ID. What a boundary does not allow is left as it is: nothing
-// here is a promise to the host.
+// the boot ID. What a boundary does not allow is left as it is: nothing here is
+// a promise to the host.
 func (s *Server) initSettle(h *wire.Hello) string {
 	if h.Hostname != "" {
 		unix.Sethostname([]byte(h.Hostname))
 	}
 	hostClock(h)
-	s.initOnce.Do(s.initFirst)
-	s.note("generation", strconv.FormatUint(h.Generation, 10)+"\n", 0o444)
+	first := false
+	s.initOnce.Do(func() {
+		first = true
+		s.initFirst()
+	})
+	s.note("generation", strconv.FormatUint(h.Generation, 10)+"\n")
 	if h.Token != "" {
-		s.note("token", h.Token+"\n", 0o444)
+		s.note("token", h.Token+"\n")
 	}
-	id := newBootID()
-	s.note("boot_id", id+"\n", 0o444)
-	const own = "/proc/sys/kernel/random/boot_id"
-	if !s.bootBound {
-		s.bootBound = unix.Mount(filepath.Join(s.cfg.RunDir, "boot_id"), own, "", unix.MS_BIND, "") == nil
+	// gVisor draws a boot ID at every boot, and only what is restored from a
+	// checkpoint has that of another; under the host's kernel it is the host's.
+	if !first || !ownKernel() {
+		s.bindBootID()
 	}
 	return readBootID()
 }
 
+func (s *Server) bindBootID() {
+	s.note("boot_id", newBootID()+"\n")
+	if !s.bootBound {
+		s.bootBound = unix.Mount(filepath.Join(s.cfg.RunDir, "boot_id"), "/proc/sys/kernel/random/boot_id", "", unix.MS_BIND, "") == nil
+	}
+}
+
+// ownKernel tells whether the sandbox has gVisor's kernel to itself.
+func ownKernel() bool {
+	var u unix.Utsname
+	return unix.Uname(&u) == nil && bytes.Contains(u.Release[:], []byte("gvisor"))
+}
+
 // initFirst is done once per boot.
 func (s *Server) initFirst() {
-	os.MkdirAll(s.cfg.RunDir, 0o755)
-	if st, err := os.Stat("/tmp"); err != nil || st.Mode()&os.ModeSticky == 0 {
+	if err := unix.Mkdir(s.cfg.RunDir, 0o755); err != nil && err != unix.EEXIST {
+		os.MkdirAll(s.cfg.RunDir, 0o755)
+	}
+	var st unix.Stat_t
+	if unix.Stat("/tmp", &st) != nil || st.Mode&0o7777 != 0o1777 {
 		os.MkdirAll("/tmp", 0o777)
-		os.Chmod("/tmp", 0o777|os.ModeSticky)
+		unix.Chmod("/tmp", 0o1777)
 	}
 	s.mountCgroup()
 }
@@ -60,7 +80,7 @@ func (s *Server) initFirst() {
 // walked.
 func (s *Server) mountCgroup() {
 	dir := filepath.Join(s.cfg.RunDir, "cgroup")
-	if os.MkdirAll(dir, 0o700) != nil {
+	if err := unix.Mkdir(dir, 0o700); err != nil && err != unix.EEXIST {
 		return
 	}
 	if unix.Mount("none", dir, "cgroup", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "pids") != nil {
@@ -76,14 +96,14 @@ func (s *Server) mountCgroup() {
 
 // note writes a small file of the guest's own, in place: the file may be bound
 // over another.
-func (s *Server) note(name, text string, mode os.FileMode) {
-	f, err := os.OpenFile(filepath.Join(s.cfg.RunDir, name), os.O_WRONLY|os.O_CREATE, mode)
+func (s *Server) note(name, text string) {
+	fd, err := unix.Open(filepath.Join(s.cfg.RunDir, name), unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o444)
 	if err != nil {
 		return
 	}
-	defer f.Close()
-	f.WriteAt([]byte(text), 0)
-	f.Truncate(int64(len(text)))
+	defer unix.Close(fd)
+	unix.Write(fd, []byte(text))
+	unix.Ftruncate(fd, int64(len(text)))
 }
 
 func newBootID() string {

@@ -2,7 +2,6 @@ package guest
 
 import (
 	"bytes"
-	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -107,7 +106,7 @@ func countProcesses() int64 {
 }
 
 func memory() (total, used int64) {
-	b, err := os.ReadFile("/proc/meminfo")
+	b, err := readSmall("/proc/meminfo", 64<<10)
 	if err != nil {
 		return 0, 0
 	}

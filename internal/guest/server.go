@@ -49,6 +49,7 @@ type Server struct {
 	uploads uploadLog
 
 	initOnce  sync.Once
+	tuneOnce  sync.Once
 	bootBound bool     // by hello only, which the host sends one at a time
 	homes     sync.Map // names of users whose home has been looked after
 }

@@ -106,7 +106,7 @@ func (t *procTree) descends(pid int, parents map[int]int) bool {
 
 func (t *procTree) marked(pid int) bool {
 	// prlimit would need a privilege that root inside may not have.
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits")
+	b, err := readSmall("/proc/"+strconv.Itoa(pid)+"/limits", 64<<10)
 	if err != nil {
 		return false
 	}
@@ -130,7 +130,7 @@ func readNames(dir string) ([]string, error) {
 
 // parentOf returns parent and state of a process, -1 when it is gone.
 func parentOf(pid int) (ppid int, state byte) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	b, err := readSmall("/proc/"+strconv.Itoa(pid)+"/stat", 64<<10)
 	if err != nil {
 		return -1, 0
 	}
