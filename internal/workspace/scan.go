@@ -1,11 +1,13 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"time"
 
@@ -63,6 +65,7 @@ func Escape(s string) string {
 
 // Report is what [Scan] found.
 type Report struct {
+	// Findings are in order of their paths.
 	Findings []Finding `json:"findings"`
 	// More counts findings beyond [MaxFindings].
 	More int `json:"more,omitempty"`
@@ -171,6 +174,9 @@ func Scan(ctx context.Context, dir *os.File, since Baseline) (Report, error) {
 	w := walker{ctx: ctx, visit: s.visit}
 	err := w.run(dir)
 	s.report.Entries = w.entries
+	slices.SortFunc(s.report.Findings, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Kind, b.Kind))
+	})
 	switch {
 	case w.incomplete != "":
 		s.report.Incomplete = w.incomplete

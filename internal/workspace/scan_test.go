@@ -81,6 +81,9 @@ func (p *callerDir) scan(b Baseline) []string {
 	for _, f := range r.Findings {
 		got = append(got, string(f.Kind)+" "+f.Path)
 	}
+	if !slices.IsSortedFunc(r.Findings, func(a, b Finding) int { return strings.Compare(a.Path, b.Path) }) {
+		p.t.Errorf("the findings are not in order: %q", got)
+	}
 	slices.Sort(got)
 	return got
 }
