@@ -22,8 +22,10 @@ func Fold(name string) string {
 	if t := strings.TrimRight(s, " ."); t != "" {
 		s = t
 	}
-	if rest, ok := strings.CutPrefix(s, "git~"); ok && len(rest) == 1 && rest[0] >= '1' && rest[0] <= '9' {
-		return ".git" // its short name on FAT and NTFS
+	if base, ext, ok := shortName(s); ok {
+		if long, ok := gitShort[base+"."+ext]; ok {
+			return long
+		}
 	}
 	return s
 }

@@ -29,8 +29,8 @@ func (c Class) String() string {
 // Rule is one line of the list.
 type Rule struct {
 	// Pattern is a name, or names joined by slashes, that is looked for at any
-	// depth; it covers everything below. A leading '*' in the last name stands
-	// for any beginning.
+	// depth; it covers everything below. A '*' in the last name stands for any
+	// characters, one at least.
 	Pattern string
 	Class   Class
 	// Reason tells what on the host executes or trusts it, in a few words.
@@ -81,6 +81,11 @@ var rules = []Rule{
 	{".envrc", Locked, "direnv runs it on entering the directory"},
 	{".mise.toml", Locked, "mise loads it on entering the directory"},
 	{"mise.toml", Locked, "mise loads it on entering the directory"},
+	{"mise.*.toml", Locked, "mise loads it on entering the directory"},
+	{".mise.*.toml", Locked, "mise loads it on entering the directory"},
+	{"mise/config.toml", Locked, "mise loads it on entering the directory"},
+	{"mise/config.*.toml", Locked, "mise loads it on entering the directory"},
+	{"mise/conf.d", Locked, "mise loads it on entering the directory"},
 	{".mise", Locked, "mise loads it on entering the directory"},
 	{".rtx.toml", Locked, "mise loads it on entering the directory"},
 	{".autoenv.zsh", Locked, "the shell runs it on entering the directory"},
@@ -104,6 +109,12 @@ var rules = []Rule{
 	{".lvimrc", Locked, "vim runs it"},
 	{".vim", Locked, "vim runs it"},
 	{".config/nvim", Locked, "neovim runs it"},
+	{".local/share/nvim/site", Locked, "neovim runs it"},
+	{".config/Code/User", Locked, "VS Code runs tasks and programs that it names"},
+	{".config/VSCodium/User", Locked, "VSCodium runs tasks and programs that it names"},
+	{".config/Cursor/User", Locked, "Cursor runs tasks and programs that it names"},
+	{".config/zed", Locked, "Zed runs tasks and programs that it names"},
+	{".config/emacs", Locked, "emacs runs it"},
 	{".config/helix", Locked, "Helix runs language servers that it names"},
 	{".emacs", Locked, "emacs runs it"},
 	{".emacs.d", Locked, "emacs runs it"},
@@ -168,12 +179,19 @@ var rules = []Rule{
 	{".logout", Locked, "the shell runs it"},
 	{".inputrc", Locked, "the shell binds keys to commands from it"},
 	{".config/fish", Locked, "the shell runs it"},
+	{".local/share/fish", Locked, "the shell runs it"},
+	{".oh-my-zsh", Locked, "the shell runs it"},
 	{".config/nushell", Locked, "the shell runs it"},
 	{".config/powershell", Locked, "the shell runs it"},
+	{".direnvrc", Locked, "direnv runs it"},
 	{".config/direnv", Locked, "direnv runs it"},
 	{".config/mise", Locked, "mise loads it on entering a directory"},
 	{".config/autostart", Locked, "the desktop starts it"},
 	{".config/systemd", Locked, "systemd starts it"},
+	{".config/i3", Locked, "the window manager runs programs that it names"},
+	{".config/sway", Locked, "the window manager runs programs that it names"},
+	{".config/hypr", Locked, "the window manager runs programs that it names"},
+	{".config/kitty", Locked, "the terminal runs programs that it names"},
 	{".config/environment.d", Locked, "systemd takes the session's environment from it"},
 	{".local/bin", Locked, "it is on PATH"},
 	{".local/share/systemd", Locked, "systemd starts it"},
@@ -182,6 +200,7 @@ var rules = []Rule{
 	{".xprofile", Locked, "the session runs it"},
 	{".xinitrc", Locked, "the session runs it"},
 	{".xsession", Locked, "the session runs it"},
+	{".xserverrc", Locked, "the session runs it"},
 	{".xsessionrc", Locked, "the session runs it"},
 	{".screenrc", Locked, "screen runs commands from it"},
 	{".tmux.conf", Locked, "tmux runs commands from it"},
@@ -190,6 +209,9 @@ var rules = []Rule{
 	// clients that run or trust what their configuration names
 	{".ssh", Locked, "ssh trusts and runs what it names"},
 	{".gnupg", Locked, "gpg trusts and runs what it names"},
+	{".rhosts", Locked, "remote shells trust the hosts that it names"},
+	{".shosts", Locked, "remote shells trust the hosts that it names"},
+	{".forward", Locked, "the mail server runs programs that it names"},
 	{".netrc", Locked, "clients take credentials from it"},
 	{".aws", Locked, "the AWS tools run credential programs from it"},
 	{".kube", Locked, "kubectl runs credential programs from it"},

@@ -1,6 +1,10 @@
 package workspace
 
-import "strings"
+import (
+	"maps"
+	"slices"
+	"strings"
+)
 
 // Kind says what an entry is to the rules. Kinds from [GitDir] on need
 // decisions that depend on what is there, which their callers make.
@@ -74,7 +78,7 @@ func (z Zone) Locked() bool {
 
 // Partial tells that the entry is the first part of a pattern of several names:
 // ".config", say, since ".config/git" is locked.
-func (z Zone) Partial() bool { return z.place == inTree && z.node != nil && len(z.node.children) > 0 }
+func (z Zone) Partial() bool { return z.place == inTree && z.node.parted() }
 
 // InGitDir tells that the entry lies in a directory called .git.
 func (z Zone) InGitDir() bool { return z.place >= inGit }
@@ -234,14 +238,30 @@ func SampleHook(name string) bool {
 // node is one name in the tree of patterns.
 type node struct {
 	children map[string]*node
-	suffixes []suffix
+	short    map[string]*node // children by their names on NTFS, see shortKey
+	globs    []glob
 	rule     *Rule
 }
 
-type suffix struct {
-	end  string
-	node *node
+// glob is a name with any characters between its two ends.
+type glob struct {
+	begin, end string
+	node       *node
 }
+
+func (g *glob) matches(f string) bool {
+	return len(f) > len(g.begin)+len(g.end) && strings.HasPrefix(f, g.begin) && strings.HasSuffix(f, g.end)
+}
+
+// matchesShort is for names that are short names on NTFS.
+func (g *glob) matchesShort(base, ext string) bool {
+	_, e := shortParts(g.begin + "x" + g.end)
+	b := strings.ReplaceAll(g.begin, ".", "")
+	return e == ext && strings.HasPrefix(base, b[:min(len(b), 6)])
+}
+
+// parted tells that the node begins a pattern of several names.
+func (n *node) parted() bool { return n != nil && len(n.children)+len(n.globs) > 0 }
 
 // next finds the node of a folded name; a nil node has none.
 func (n *node) next(f string) *node {
@@ -251,9 +271,21 @@ func (n *node) next(f string) *node {
 	if c := n.children[f]; c != nil {
 		return c
 	}
-	for _, s := range n.suffixes {
-		if strings.HasSuffix(f, s.end) {
-			return s.node
+	for i := range n.globs {
+		if n.globs[i].matches(f) {
+			return n.globs[i].node
+		}
+	}
+	base, ext, ok := shortName(f)
+	if !ok {
+		return nil
+	}
+	if c := n.short[base+"."+ext]; c != nil {
+		return c
+	}
+	for i := range n.globs {
+		if n.globs[i].matchesShort(base, ext) {
+			return n.globs[i].node
 		}
 	}
 	return nil
@@ -270,13 +302,43 @@ func compile(list []Rule) *node {
 		}
 		at.rule = &list[i]
 	}
+	root.shorten()
 	return root
 }
 
+// shorten finds the names that children have on NTFS besides their own. Where
+// several have the same, the stricter one counts.
+func (n *node) shorten() {
+	n.short = make(map[string]*node)
+	for _, name := range slices.Sorted(maps.Keys(n.children)) {
+		c := n.children[name]
+		c.shorten()
+		if key, ok := shortKey(name); ok {
+			if old := n.short[key]; old == nil || c.strictness() > old.strictness() {
+				n.short[key] = c
+			}
+		}
+	}
+	for i := range n.globs {
+		n.globs[i].node.shorten()
+	}
+}
+
+func (n *node) strictness() int {
+	switch {
+	case n.rule != nil && n.rule.Class == Locked:
+		return 2
+	case n.parted():
+		return 1
+	default:
+		return 0
+	}
+}
+
 func (n *node) add(name string) *node {
-	if end, ok := strings.CutPrefix(name, "*"); ok {
+	if begin, end, ok := strings.Cut(name, "*"); ok {
 		child := &node{}
-		n.suffixes = append(n.suffixes, suffix{end, child})
+		n.globs = append(n.globs, glob{begin, end, child})
 		return child
 	}
 	if n.children == nil {

@@ -50,6 +50,35 @@ func TestZones(t *testing.T) {
 		class Class
 	}{
 		{"main.go", Ordinary, Unlisted},
+		{"ENVRC~1", Name, Locked},
+		{"a/vscode~2/tasks.json", Name, Locked},
+		{"MCP~1.JSO", Name, Locked},
+		{"BASH_P~1", Name, Locked},
+		{"CONFIG~1/fish", Name, Locked},
+		{".config/POWERS~1", Name, Locked},
+		{"CARGO~1/CONFIG~1.TOM", Name, Locked},
+		{"ANY~1.COD", Name, Locked},
+		{"MISELO~1.TOM", Name, Locked},
+		{"MISE~1.TOM", Name, Locked},
+		{"ENV~1", Ordinary, Watched},
+		{"ENVRC~", Ordinary, Unlisted},
+		{"ENVRC~1~", Ordinary, Unlisted},
+		{"main~1.go", Ordinary, Unlisted},
+		{"main.go~1", Ordinary, Unlisted},
+		{"opencode~1", Ordinary, Unlisted},
+		{".git/COMMON~1", GitCommon, Locked},
+		{".git/CONFIG~1.WOR", GitConfig, Locked},
+		{".git/CONFIG~1.LOC", GitLock, Locked},
+		{"mise.local.toml", Name, Locked},
+		{".mise.local.toml", Name, Locked},
+		{"mise.production.local.toml", Name, Locked},
+		{".mise.ci.toml", Name, Locked},
+		{"mise..toml", Ordinary, Unlisted},
+		{"mise/config.toml", Name, Locked},
+		{"mise/main.go", Ordinary, Unlisted},
+		{".config/mise/conf.d/x.toml", Name, Locked},
+		{".config/mise.ci.toml", Name, Locked},
+		{".local/share/nvim/site/plugin/x.lua", Name, Locked},
 		{"", Ordinary, Unlisted},
 		{".envrc", Name, Locked},
 		{"a/b/.envrc", Name, Locked},
@@ -139,6 +168,9 @@ func TestRules(t *testing.T) {
 		for _, prefix := range []string{"", "a/", "a/b/.config/", ".github/"} {
 			path := prefix + strings.ReplaceAll(r.Pattern, "*", "any")
 			z := At(path)
+			if strings.HasSuffix(prefix, ".config/") && strings.HasPrefix(r.Pattern, "mise/") && z.Rule() != nil && z.Rule().Pattern == ".config/mise" {
+				continue // all of that directory is locked
+			}
 			if z.Rule() == nil || z.Rule().Pattern != r.Pattern {
 				t.Errorf("At(%q) names the rule %v, want %s", path, z.Rule(), r.Pattern)
 			}
