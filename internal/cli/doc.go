@@ -4,9 +4,10 @@
 // # Exit codes
 //
 // run and exec pass the command's own exit code through. 124 means that the
-// time allowed was over, 125 that Belljar failed, 126 that the command could
-// not be executed, 127 that there is no such command, 137 that it was killed,
-// for instance for using more memory than it may. Wrong usage is 2, everywhere.
+// time allowed was over, 125 that Belljar failed or that the sandbox ended under
+// the command, 126 that the command could not be executed, 127 that there is no
+// such command, 137 that it was killed, for instance for using more memory than
+// it may. Wrong usage is 2, everywhere, and so is a value that no host would take.
 //
 // # What is printed
 //

@@ -72,6 +72,9 @@ func describe(err error) (message, hint string) {
 			}
 		}
 	}
+	if hint == "" && e != nil && e.Field == "cwd" {
+		hint = "name a directory that is inside the sandbox with --workdir; a directory of yours gets there with -v"
+	}
 	if hint == "" {
 		hint = fallbackHint(err)
 	}

@@ -81,6 +81,10 @@ func (a *app) exec(ctx context.Context, f *execFlags, ref string, argv []string)
 	if err := checkText(argv, env); err != nil {
 		return err
 	}
+	asked := sandbox.Spec{Env: env, Workdir: f.workdir, User: f.user, Timeout: time.Duration(f.timeout)}
+	if err := checkSpec(&asked, nil); err != nil {
+		return err
+	}
 	ctx, r := newRelay(ctx)
 	defer r.stop()
 	c, err := a.mustRun(ctx, ref)
@@ -112,7 +116,7 @@ func (a *app) execAttached(ctx context.Context, c *client.Client, f *execFlags, 
 	at := a.attach(r, f.interactive, f.tty)
 	defer at.end()
 	if f.format.machine() {
-		at.captureOutput(int64(f.outputLimit))
+		at.captureOutput(f.outputLimit.n)
 	}
 	sent := time.Now()
 	var ran time.Time
@@ -124,7 +128,11 @@ func (a *app) execAttached(ctx context.Context, c *client.Client, f *execFlags, 
 	ended := time.Now()
 	at.end()
 	if err == nil && ran.IsZero() { // it ended before the command could begin
-		err = sandbox.Errorf(sandbox.Conflict, "%s", exit.Reason).WithField("sandbox", ref).WithHint("make another with belljar create")
+		reason := exit.Reason
+		if end := sandboxEnd(exit); end != "" {
+			reason = end
+		}
+		err = sandbox.Errorf(sandbox.Conflict, "%s", reason).WithField("sandbox", ref).WithHint("make another with belljar create")
 	}
 	if err != nil {
 		return a.finish(ctx, exit, a.startFailure(err), 0, 0)
@@ -192,10 +200,13 @@ func (at *attachment) captureOutput(limit int64) {
 func newResult(s *sandbox.Sandbox, argv []string, exit sandbox.Exit, at *attachment) *result {
 	at.stdout.lost, at.stderr.lost = at.lost[client.Stdout], at.lost[client.Stderr]
 	status := exit.Status()
-	if exit.TimedOut {
-		status = exitTimeout
-	} else if exit.OOM {
+	switch end := sandboxEnd(exit); {
+	case exit.OOM:
 		status = exitKilled
+	case exit.TimedOut:
+		status = exitTimeout
+	case end != "":
+		status, exit.Reason = exitFailure, end
 	}
 	return &result{
 		Sandbox: s.ID, Name: s.Name, Template: s.Template, Argv: argv,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
@@ -29,8 +30,8 @@ func (a *app) status(exit sandbox.Exit, memory int64, timeout time.Duration) exi
 		}
 		printError(a.err, fmt.Sprintf("the time%s was over: the command was killed with all that it had started", after), "allow more time with --timeout")
 		return exitTimeout
-	case exit.Reason == endedBy(sandbox.EndFault), exit.Reason == endedBy(sandbox.EndLost), exit.Reason == endedBy(sandbox.EndFailed):
-		printError(a.err, exit.Reason, "the sandbox did not end by its own will; what it wrote before was printed")
+	case sandboxEnd(exit) != "":
+		printError(a.err, sandboxEnd(exit), endHint(exit.Reason))
 		return exitFailure
 	case exit.Reason != "" && exit.Signal != 0:
 		printError(a.err, exit.Reason, "")
@@ -38,7 +39,42 @@ func (a *app) status(exit sandbox.Exit, memory int64, timeout time.Duration) exi
 	return exitStatus(exit.Status())
 }
 
-func endedBy(reason string) string { return "the sandbox ended: " + reason }
+// endPrefix begins the reason of a process whose sandbox has ended under it;
+// what follows is the sandbox's EndReason.
+const endPrefix = "the sandbox ended: "
+
+// endSentences say what an EndReason means for a command that still ran.
+var endSentences = map[string]string{
+	sandbox.EndExited:  "the first process inside ended, and the sandbox with it",
+	sandbox.EndFault:   "the sandbox was ended by the host: something inside broke the protocol",
+	sandbox.EndLost:    "the sandbox's keeper died, and the sandbox with it",
+	sandbox.EndFailed:  "the sandbox could not be made",
+	sandbox.EndKilled:  "the sandbox was killed",
+	sandbox.EndStopped: "the daemon was stopped, and the sandbox with it",
+}
+
+// sandboxEnd says how the sandbox has ended under its command; "" when the
+// command ended by itself.
+func sandboxEnd(exit sandbox.Exit) string {
+	reason, ok := strings.CutPrefix(exit.Reason, endPrefix)
+	if !ok {
+		return ""
+	}
+	if s := endSentences[reason]; s != "" {
+		return s
+	}
+	return exit.Reason
+}
+
+func endHint(reason string) string {
+	switch strings.TrimPrefix(reason, endPrefix) {
+	case sandbox.EndExited:
+		return "does the command end process 1? What was written before was printed; run it in a new sandbox"
+	case sandbox.EndFault, sandbox.EndLost:
+		return "what was written before was printed; run it again in a new sandbox, and report it if it happens again"
+	}
+	return "what was written before was printed; run it again in a new sandbox"
+}
 
 // memoryHint proposes twice the limit.
 func memoryHint(memory int64) string {

@@ -62,18 +62,19 @@ func (s *specFlags) spec(cmd *cobra.Command, argv []string, stderr *os.File) (sa
 	if err != nil {
 		return spec, nil, err
 	}
-	vols, err := openVolumes(s.volumes, stderr)
-	if err != nil {
-		return spec, nil, err
-	}
-	for _, v := range vols {
+	for _, text := range s.volumes {
+		v, err := parseVolume(text)
+		if err != nil {
+			return spec, nil, err
+		}
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: v.source, Target: v.target, ReadOnly: v.readOnly})
 	}
-	if err := spec.Validate(); err != nil {
-		closeVolumes(vols)
+	typed := map[string]string{"memory": s.memory.typed, "disk": s.disk.typed, "output-limit": s.outputLimit.typed}
+	if err := checkSpec(&spec, typed); err != nil {
 		return spec, nil, err
 	}
-	return spec, vols, nil
+	vols, err := openVolumes(s.volumes, stderr)
+	return spec, vols, err
 }
 
 func (s *specFlags) values(cmd *cobra.Command) (spec sandbox.Spec, err error) {
@@ -96,8 +97,8 @@ func (s *specFlags) values(cmd *cobra.Command) (spec sandbox.Spec, err error) {
 		Boundary:    sandbox.Boundary(s.boundary),
 		AllowWeaker: s.allowWeaker,
 		Limits: sandbox.Limits{
-			CPUs: s.cpus, MemoryBytes: int64(s.memory), Processes: s.pids,
-			DiskBytes: int64(s.disk), OpenFiles: s.openFiles, OutputBytes: int64(s.outputLimit),
+			CPUs: s.cpus, MemoryBytes: s.memory.n, Processes: s.pids,
+			DiskBytes: s.disk.n, OpenFiles: s.openFiles, OutputBytes: s.outputLimit.n,
 		},
 		Env:      env,
 		Workdir:  s.workdir,

@@ -15,23 +15,21 @@ import (
 )
 
 // byteSize is a flag for an amount of bytes: 512m, 1GiB, 1073741824.
-type byteSize int64
+type byteSize struct {
+	n     int64
+	typed string // for messages
+}
 
 func (b *byteSize) Type() string { return "size" }
 
-func (b *byteSize) String() string {
-	if *b == 0 {
-		return ""
-	}
-	return formatSize(int64(*b))
-}
+func (b *byteSize) String() string { return b.typed }
 
 func (b *byteSize) Set(s string) error {
 	n, err := parseSize(s)
 	if err != nil {
 		return err
 	}
-	*b = byteSize(n)
+	*b = byteSize{n, s}
 	return nil
 }
 
