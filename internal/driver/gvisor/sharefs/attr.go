@@ -63,10 +63,22 @@ func (n *node) setMode(req *lisafs.SetStatReq) error {
 	if err := stat(n.fd, "", &st); err != nil {
 		return err
 	}
+	mode = n.conn.grantable(mode, &st)
 	if n.IsDir() && uint32(visibleMode(st.Mode))&^unix.S_IFMT == mode {
 		return nil
 	}
 	return n.conn.chmod(n.fd, mode)
+}
+
+// grantable leaves out of mode the rights to write that others on the host would
+// gain: everybody never does, the group only on files that are younger than the
+// server.
+func (c *conn) grantable(mode uint32, st *unix.Statx_t) uint32 {
+	mode &^= unix.S_IWOTH &^ uint32(st.Mode)
+	if st.Mask&unix.STATX_BTIME == 0 || keyOf(st).born <= c.began {
+		mode &^= unix.S_IWGRP &^ uint32(st.Mode)
+	}
+	return mode
 }
 
 // chmod works on descriptors that fchmod does not take.

@@ -3,6 +3,7 @@ package sharefs
 import (
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/abi/linux"
@@ -17,7 +18,8 @@ type conn struct {
 	procFD int
 	owners []Owner // host identities that are the caller
 
-	made *madeDirs
+	made  *madeDirs
+	began int64 // nanoseconds since 1970; younger files were made meanwhile
 
 	once      sync.Once // sets the rest, before anything else is served
 	mountPath string    // in this process's root
@@ -30,7 +32,7 @@ var _ lisafs.ConnectionImpl = (*conn)(nil)
 // newConn returns the server of a share. procFD is the process's own
 // /proc/self/fd and stays open; self is whom its files belong to.
 func newConn(sh Share, procFD int, self Owner, made *madeDirs) *conn {
-	c := &conn{Share: sh, procFD: procFD, owners: []Owner{self}, made: made}
+	c := &conn{Share: sh, procFD: procFD, owners: []Owner{self}, made: made, began: time.Now().UnixNano()}
 	switch {
 	case sh.Owner == nil:
 	case *sh.Owner == self:

@@ -84,7 +84,7 @@ func (n *node) Mkdir(mode linux.FileMode, _ lisafs.UID, _ lisafs.GID, name strin
 	if err := n.mayCreate(name, asDir); err != nil {
 		return nil, lisafs.Statx{}, err
 	}
-	if err := unix.Mkdirat(n.fd, name, uint32(mode)&(0o777|unix.S_ISVTX)); err != nil {
+	if err := unix.Mkdirat(n.fd, name, uint32(mode)&(0o775|unix.S_ISVTX)); err != nil {
 		return nil, lisafs.Statx{}, err
 	}
 	child, st, err := n.adoptDir(name)

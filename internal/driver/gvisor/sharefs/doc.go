@@ -17,7 +17,10 @@
 // where the host has them. A directory made below one with the set-group-ID bit
 // does not keep the bit that it inherits. A file of the host that has a set-ID
 // bit is not writable, for this process may hold the capability that keeps the
-// bit over a write.
+// bit over a write. Nobody else on the host gains the right to write: a mode that
+// gives it to others is taken without it, and one that gives it to the group too,
+// where the file is older than the server or the file system does not tell. The
+// mode that a guest sees is the one on disk.
 //
 // Kinds. Devices, FIFOs and sockets of the host are seen by stat and cannot be
 // opened. None can be made: mknod answers EPERM, upon which the sentry keeps a

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/abi/linux"
@@ -146,6 +147,13 @@ func newRigOn(t *testing.T, dir string, theirs *unet.Socket) *rig {
 	}
 	if err := client.StartChannels(); err != nil {
 		t.Fatal(err)
+	}
+	// What is made from here on is younger than the server, by the coarse clock
+	// that file systems take.
+	for now, ts := time.Now(), (unix.Timespec{}); !time.Unix(ts.Unix()).After(now); {
+		if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &ts); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return &rig{t: t, dir: dir, client: client, root: client.NewFD(root.ControlFD), ctx: context.Background()}
 }

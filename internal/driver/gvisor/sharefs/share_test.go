@@ -24,7 +24,7 @@ func TestModesNeverReachTheHost(t *testing.T) {
 	r.expect("chmod 7777", r.chmod("changed", 0o7777), 0)
 	r.expect("chmod of a directory", r.chmod("dir", 0o7777), 0)
 	for path, want := range map[string]uint32{
-		"created": 0o755, "created2": 0o777, "node": 0o755, "changed": 0o777, "dir": 0o1777,
+		"created": 0o755, "created2": 0o775, "node": 0o755, "changed": 0o775, "dir": 0o1775,
 	} {
 		if got := r.lstat(path).Mode &^ unix.S_IFMT; got != want {
 			t.Errorf("%s: mode %o on the host, want %o", path, got, want)
@@ -32,6 +32,36 @@ func TestModesNeverReachTheHost(t *testing.T) {
 		_, in := r.must(path)
 		if got := uint32(in.Stat.Mode) &^ unix.S_IFMT; got != want {
 			t.Errorf("%s: mode %o inside, want %o", path, got, want)
+		}
+	}
+}
+
+func TestNobodyElseMayWrite(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	old := &rig{t: t, dir: dir}
+	old.onHost("f=x", "shared=x", "priv/", "open/", ".git/objects/", ".git/refs/")
+	for path, mode := range map[string]uint32{"priv": 0o700, "open": 0o777, "shared": 0o666, "": 0o755} {
+		if err := unix.Chmod(old.host(path), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := serve(t, dir, protected)
+	for path, want := range map[string]uint32{"": 0o755, "f": 0o755, ".git": 0o755, "priv": 0o755, "open": 0o777, "shared": 0o777} {
+		r.expect("chmod "+path, r.chmod(path, 0o777), 0)
+		if m := r.lstat(path).Mode & 0o7777; m != want {
+			t.Errorf("%q has %o on the host, want %o", path, m, want)
+		}
+		if _, in := r.must(path); uint32(in.Stat.Mode)&0o7777 != want {
+			t.Errorf("%q has %o inside, want %o", path, in.Stat.Mode&0o7777, want)
+		}
+	}
+	r.expect("create", r.createMode("new", "x", 0o666), 0)
+	r.expect("mkdir", r.mkdirMode("newdir", 0o777), 0)
+	r.expect("mknod", r.mknod("node", linux.ModeRegular|0o666), 0)
+	for path, want := range map[string]uint32{"new": 0o664, "newdir": 0o775, "node": 0o664} {
+		if m := r.lstat(path).Mode & 0o7777; m != want {
+			t.Errorf("%s has %o on the host, want %o", path, m, want)
 		}
 	}
 }

@@ -90,7 +90,7 @@ func openEntry(dir int, name string, flags int, mode uint32) (int, error) {
 	}
 	how := unix.OpenHow{Flags: uint64(flags | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY), Resolve: resolve | unix.RESOLVE_NO_XDEV}
 	if flags&unix.O_CREAT != 0 {
-		how.Mode = uint64(mode & 0o777)
+		how.Mode = uint64(mode & 0o775) // nobody else on the host may write
 	}
 	return openat2(dir, name, how)
 }
