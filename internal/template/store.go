@@ -88,11 +88,19 @@ func noSpace(err error) error {
 	e := sandbox.Errorf(sandbox.ResourceExhausted, "the disk of Belljar's state is full").WithCause(err)
 	var path *fs.PathError
 	var link *os.LinkError
+	at := ""
 	switch {
-	case errors.As(err, &path) && filepath.IsAbs(path.Path):
-		e = e.WithField("directory", filepath.Dir(path.Path))
-	case errors.As(err, &link) && filepath.IsAbs(link.New):
-		e = e.WithField("directory", filepath.Dir(link.New))
+	case errors.As(err, &path):
+		at = path.Path
+	case errors.As(err, &link):
+		at = link.New
+	}
+	if filepath.IsAbs(at) {
+		store, _, _ := strings.Cut(at, "/"+tempPrefix) // what lies below is gone by now
+		if store == at {
+			store = filepath.Dir(at)
+		}
+		e = e.WithField("directory", store)
 	}
 	return e.WithHint("free space there, or set %s to a directory on another disk", config.EnvState)
 }
