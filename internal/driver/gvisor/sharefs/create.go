@@ -194,7 +194,11 @@ func (n *node) Link(to lisafs.ControlFDImpl, name string) (*lisafs.ControlFD, li
 	if err := n.mayLink(); err != nil {
 		return nil, lisafs.Statx{}, err
 	}
-	if err := dir.mayCreate(name, asHardLink); err != nil {
+	as := asHardLink
+	if n.IsSymlink() {
+		as = asSymlink
+	}
+	if err := dir.mayCreate(name, as); err != nil {
 		return nil, lisafs.Statx{}, err
 	}
 	err := unix.Linkat(n.conn.procFD, strconv.Itoa(n.fd), dir.fd, name, unix.AT_SYMLINK_FOLLOW)

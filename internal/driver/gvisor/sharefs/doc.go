@@ -37,7 +37,8 @@
 // entry without permissions. Hard links exist within a share only.
 //
 // Names. With Protect, the names of [workspace.Rules] are read-only, as that
-// package describes; the errors are EROFS.
+// package describes; the errors are EROFS. Where a directory of the caller's was,
+// no symbolic link may stand, which could lead to one that the sandbox filled.
 //
 // Read-only shares refuse every change, whatever the sentry's mount says.
 //

@@ -128,6 +128,9 @@ func (n *node) mayCreate(name string, as form) error {
 	if !n.conn.Protect {
 		return nil
 	}
+	if as == asSymlink && !n.mayLinkAt(name) {
+		return unix.EROFS
+	}
 	switch n.kindIn(name) {
 	case workspace.Name:
 		if !n.made {
@@ -151,6 +154,12 @@ func (n *node) mayCreate(name string, as form) error {
 		return n.mayComplete("objects")
 	}
 	return nil
+}
+
+// mayLinkAt tells whether a symbolic link may be an entry of the directory n: it
+// may not lead to another directory where one of the caller's was.
+func (n *node) mayLinkAt(name string) bool {
+	return n.zone.InDependencies() || !n.conn.made.linkTakesPlace(n.id, name, path.Join(n.Node().FilePath(), name))
 }
 
 // mayRemove decides about an entry that is there, to be removed, renamed or

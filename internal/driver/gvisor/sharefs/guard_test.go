@@ -144,6 +144,44 @@ func TestNewDirectoryInAnOldPlace(t *testing.T) {
 	}
 }
 
+// TestLinkInAnOldPlace: no link stands where a directory of the caller's was.
+func TestLinkInAnOldPlace(t *testing.T) {
+	t.Parallel()
+	r := workspaceOf(t)
+	r.onHost("d/", "e/", "app/sub/", "top/mid/low/", "node_modules/b/")
+	r.expect("prepare", r.mkdir("inn"), 0)
+	r.expect("prepare", r.create("inn/.envrc", "evil"), 0)
+	r.expect("an ordinary link", r.symlink("inn", "link"), 0)
+
+	r.expect("rmdir", r.rmdir("d"), 0)
+	r.expect("symlink", r.symlink("inn", "d"), unix.EROFS)
+	r.expect("symlink in other case", r.symlink("inn", "D"), unix.EROFS)
+	r.expect("rename of a link", r.rename("link", "d"), unix.EROFS)
+	r.expect("hard link of a link", r.link("link", "d"), unix.EROFS)
+	r.expect("a file there", r.create("d", "x"), 0)
+	r.expect("exchange", r.renameFlags("link", "d", unix.RENAME_EXCHANGE), unix.EROFS)
+	r.expect("exchange from it", r.renameFlags("d", "link", unix.RENAME_EXCHANGE), unix.EROFS)
+
+	r.expect("move away", r.rename("app", "inn/app"), 0)
+	r.expect("symlink", r.symlink("inn", "app"), unix.EROFS)
+	r.expect("make again", r.mkdir("app"), 0)
+	r.expect("symlink below", r.symlink("../inn", "app/sub"), unix.EROFS)
+	r.expect("another link below", r.symlink("../inn", "app/other"), 0)
+
+	for _, dir := range []string{"top/mid/low", "top/mid", "top"} {
+		r.expect("rmdir "+dir, r.rmdir(dir), 0)
+	}
+	r.expect("prepare", r.mkdir("tree"), 0)
+	r.expect("prepare", r.symlink("../inn", "tree/mid"), 0)
+	r.expect("put a tree with a link there", r.rename("tree", "top"), unix.EROFS)
+	r.expect("another name", r.rename("tree/mid", "tree/other"), 0)
+	r.expect("put it there then", r.rename("tree", "top"), 0)
+	r.expect("rename to the place", r.rename("top/other", "top/mid"), unix.EROFS)
+
+	r.expect("rmdir of a dependency", r.rmdir("node_modules/b"), 0)
+	r.expect("link of a dependency", r.symlink("a", "node_modules/b"), 0)
+}
+
 // TestDirectoriesOfTheSandbox: in them, locked names are allowed.
 func TestDirectoriesOfTheSandbox(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package sharefs
 
 import (
+	"strings"
 	"sync"
 
 	"github.com/belljar-sh/belljar/internal/workspace"
@@ -10,7 +11,7 @@ import (
 // as the caller's.
 const (
 	maxMade = 1 << 20
-	maxLost = 1 << 14
+	maxLost = 1 << 16
 )
 
 // spot is a name in a directory, whichever way that was reached.
@@ -29,11 +30,14 @@ type madeDirs struct {
 	mu   sync.RWMutex
 	dirs map[key]bool // made by the sandbox: true; in the place of another: false
 	lost map[spot]struct{}
-	full bool // there were more than can be remembered
+	// paths are where the caller's directories were, folded: what is made above
+	// them anew is another directory, and has other spots.
+	paths map[string]struct{}
+	full  bool // there were more than can be remembered
 }
 
 func newMadeDirs() *madeDirs {
-	return &madeDirs{dirs: make(map[key]bool), lost: make(map[spot]struct{})}
+	return &madeDirs{dirs: make(map[key]bool), lost: make(map[spot]struct{}), paths: make(map[string]struct{})}
 }
 
 // has tells whether the sandbox made a directory, in no other's place.
@@ -70,6 +74,45 @@ func (m *madeDirs) lose(dir key, name string) {
 		return
 	}
 	m.lost[spot{dir, workspace.Fold(name)}] = struct{}{}
+}
+
+// losePath notes that a directory of the caller's is no longer at a path.
+func (m *madeDirs) losePath(p string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.paths) >= maxLost {
+		m.full = true
+		return
+	}
+	m.paths[foldPath(p)] = struct{}{}
+}
+
+// linkTakesPlace tells whether a symbolic link would stand where a directory of
+// the caller's was. Below such a place links are free: a dependency that is
+// installed anew has many.
+func (m *madeDirs) linkTakesPlace(dir key, name, p string) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if made, known := m.dirs[dir]; known && made {
+		return false
+	}
+	if m.full {
+		return true
+	}
+	if _, lost := m.lost[spot{dir, workspace.Fold(name)}]; lost {
+		return true
+	}
+	_, lost := m.paths[foldPath(p)]
+	return lost
+}
+
+// foldPath folds each name of a path.
+func foldPath(p string) string {
+	names := strings.Split(p, "/")
+	for i, name := range names {
+		names[i] = workspace.Fold(name)
+	}
+	return strings.Join(names, "/")
 }
 
 // takesPlace tells whether a new entry of a directory stands where one of the

@@ -2,6 +2,7 @@ package sharefs
 
 import (
 	"errors"
+	"path"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/lisafs"
@@ -38,9 +39,18 @@ func (n *node) Unlink(name string, flags uint32) error {
 // noteGone notes that a directory was removed.
 func (n *node) noteGone(name string, st *unix.Statx_t) {
 	if !n.conn.made.has(keyOf(st)) {
-		n.conn.made.lose(n.id, name)
+		n.conn.lose(n, name)
 	}
 	n.conn.made.remove(keyOf(st))
+}
+
+// lose notes that a directory of the caller's is no longer an entry of dir.
+func (c *conn) lose(dir *node, name string) {
+	if dir.zone.InDependencies() {
+		return // no name is protected there
+	}
+	c.made.lose(dir.id, name)
+	c.made.losePath(path.Join(dir.Node().FilePath(), name))
 }
 
 // RenameAt implements lisafs.ControlFDImpl.
@@ -111,6 +121,8 @@ func movedForm(st *unix.Statx_t) form {
 		return asMovedFile
 	case unix.S_IFDIR:
 		return asMovedDir
+	case unix.S_IFLNK:
+		return asSymlink
 	default:
 		return asMovedOther
 	}
@@ -155,7 +167,8 @@ func (n *node) exchange(oldName string, to *node, newName string) error {
 func (n *node) moveDir(oldName string, st *unix.Statx_t, to *node, newName string, takesPlace bool, flags uint32) error {
 	c := n.conn
 	made := c.made.has(keyOf(st))
-	t := treeCheck{conn: c, from: n.zone.Child(oldName), to: to.zone.Child(newName), budget: maxTreeEntries}
+	t := treeCheck{conn: c, from: n.zone.Child(oldName), to: to.zone.Child(newName), budget: maxTreeEntries,
+		fromPath: path.Join(n.Node().FilePath(), oldName), toPath: path.Join(to.Node().FilePath(), newName)}
 	t.checkFrom = !made && !(t.from.InDependencies() && t.to.InDependencies())
 	t.checkTo = !to.made && (takesPlace || t.to.Partial() || c.made.takesPlace(to.id, newName))
 	if t.checkFrom || t.checkTo {
@@ -167,7 +180,10 @@ func (n *node) moveDir(oldName string, st *unix.Statx_t, to *node, newName strin
 		return err
 	}
 	if !made {
-		c.made.lose(n.id, oldName)
+		c.lose(n, oldName)
+		for _, p := range t.gone {
+			c.made.losePath(p)
+		}
 	}
 	for _, k := range t.demote {
 		c.made.add(k, true)

@@ -2,6 +2,7 @@ package sharefs
 
 import (
 	"errors"
+	"path"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/fsutil"
@@ -27,14 +28,18 @@ type treeCheck struct {
 	checkFrom, checkTo bool
 	// demote are directories that will no longer count as made by the sandbox.
 	demote []key
+	// fromPath and toPath are where the tree is and where it goes; gone are the
+	// paths of the caller's directories in it.
+	fromPath, toPath string
+	gone             []string
 }
 
 // run checks the tree that is the entry name of dir.
 func (t *treeCheck) run(dir int, name string) error {
-	return t.walk(dir, name, t.from, t.to, 0)
+	return t.walk(dir, name, "", t.from, t.to, 0)
 }
 
-func (t *treeCheck) walk(dir int, name string, from, to workspace.Zone, depth int) error {
+func (t *treeCheck) walk(dir int, name, at string, from, to workspace.Zone, depth int) error {
 	if depth > maxTreeDepth {
 		return unix.EXDEV
 	}
@@ -43,28 +48,45 @@ func (t *treeCheck) walk(dir int, name string, from, to workspace.Zone, depth in
 		return unknown(err)
 	}
 	defer unix.Close(fd)
+	var st unix.Statx_t
+	if err := stat(fd, "", &st); err != nil {
+		return err
+	}
+	if t.checkFrom && !from.InDependencies() && !t.conn.made.has(keyOf(&st)) {
+		t.gone = append(t.gone, path.Join(t.fromPath, at))
+	}
 	if t.checkTo {
-		var st unix.Statx_t
-		if err := stat(fd, "", &st); err != nil {
-			return err
-		}
 		t.demote = append(t.demote, keyOf(&st))
 	}
 	return eachEntry(fd, func(name string, typ uint8) error {
 		if t.budget--; t.budget < 0 {
 			return unix.EXDEV
 		}
-		f, u := from.Child(name), to.Child(name)
+		f, u, below := from.Child(name), to.Child(name), path.Join(at, name)
+		if t.checkTo && typ != unix.DT_DIR && !to.InDependencies() && t.conn.made.linkTakesPlace(key{}, name, path.Join(t.toPath, below)) {
+			if err := t.refuseLink(fd, name); err != nil {
+				return err
+			}
+		}
 		descend, err := t.judge(fd, name, f, u)
 		if err != nil || !descend || typ != unix.DT_DIR && typ != unix.DT_UNKNOWN {
 			return err
 		}
-		err = t.walk(fd, name, f, u, depth+1)
+		err = t.walk(fd, name, below, f, u, depth+1)
 		if typ == unix.DT_UNKNOWN && errors.Is(err, unix.ENOTDIR) {
 			return nil
 		}
 		return err
 	})
+}
+
+// refuseLink refuses an entry that takes a directory's place if it is a link.
+func (t *treeCheck) refuseLink(dir int, name string) error {
+	var st unix.Statx_t
+	if err := stat(dir, name, &st); err != nil {
+		return err
+	}
+	return permit(isType(&st, unix.S_IFREG) || isType(&st, unix.S_IFDIR))
 }
 
 // judge decides about one entry and whether to look into it.
