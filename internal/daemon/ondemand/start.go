@@ -93,6 +93,9 @@ func (s *starter) spawn() error {
 		}
 		program = p
 	}
+	if err := s.full(); err != nil {
+		return err
+	}
 	log, err := openLog(s.o.Dirs.DaemonLog())
 	if err != nil {
 		return err
@@ -112,6 +115,28 @@ func (s *starter) spawn() error {
 		defer close(s.ended)
 		_ = cmd.Wait() // its log says how it ended
 	}()
+	return nil
+}
+
+// leastFree is what a daemon needs for its journal and its log to begin with.
+const leastFree = 64 << 10
+
+// full tells of a disk on which a daemon could not even write why it ended.
+func (s *starter) full() error {
+	for _, d := range []struct{ dir, env string }{{s.o.Dirs.State, config.EnvState}, {s.o.Dirs.Runtime, config.EnvRuntime}} {
+		var st unix.Statfs_t
+		if err := unix.Statfs(d.dir, &st); err != nil || st.Blocks == 0 {
+			continue // it does not count
+		}
+		free := st.Bavail
+		if os.Geteuid() == 0 {
+			free = st.Bfree
+		}
+		if free < leastFree/uint64(max(1, st.Bsize)) {
+			return sandbox.Errorf(sandbox.ResourceExhausted, "the disk is full: a daemon cannot keep its state").
+				WithField("directory", d.dir).WithHint("free space there, or set %s to a directory on another disk", d.env)
+		}
+	}
 	return nil
 }
 
@@ -156,6 +181,9 @@ func (s *starter) close() {
 
 // failed tells of a daemon that ended before it served.
 func (s *starter) failed() error {
+	if err := s.full(); err != nil {
+		return err
+	}
 	e := sandbox.Errorf(sandbox.Unavailable, "the daemon ended before it served").
 		WithHint("see %s, or run `belljar daemon run` to watch it", s.o.Dirs.DaemonLog())
 	if line := lastLine(s.o.Dirs.DaemonLog()); line != "" {
