@@ -108,6 +108,20 @@ func (id identity) plan(slot uint32) idPlan {
 	return idPlan{UIDs: sameIDs(id.uids), GIDs: sameIDs(id.gids), DropGroups: id.setgroups && os.Geteuid() == 0}
 }
 
+// runsRoles reports whether roles may have a user id, as this process sees it.
+// They have the keeper's own until they enter their namespace, where they are
+// root from then on: the first of a range of theirs, or the root of here.
+func (id identity) runsRoles(uid string) bool {
+	n, err := strconv.ParseUint(uid, 10, 32)
+	if err != nil {
+		return false
+	}
+	if n == 0 || int(n) == os.Geteuid() {
+		return true
+	}
+	return id.ownRanges() && n >= rangeFirst && n < rangeFirst+rangeCount*rangeSize
+}
+
 // sameIDs maps the ids that exist here to themselves, up to 65535: a root file
 // system holds no others.
 func sameIDs(ranges []idRange) []idRange {

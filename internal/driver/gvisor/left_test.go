@@ -11,7 +11,7 @@ import (
 // left.
 func nothingLeft(t testing.TB, d *Driver, req *driver.CreateRequest) {
 	t.Helper()
-	pids, err := findRoles(req.ID)
+	pids, err := d.ids.findRoles(req.ID)
 	if err != nil || len(pids) > 0 {
 		t.Errorf("processes %v are left, %v", pids, err)
 	}

@@ -36,11 +36,11 @@ func (d *Driver) Reap(ctx context.Context, h driver.Handle) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	// The processes first: as long as there is a sentry it may start others.
-	if err := killRoles(ctx, h.ID); err != nil {
+	if err := d.ids.killRoles(ctx, h.ID); err != nil {
 		return err
 	}
 	if len(data.Cgroups) == 0 {
-		return awaitDying(ctx, h.ID)
+		return d.ids.awaitDying(ctx, h.ID)
 	}
 	// A cgroup that could be removed had no process, a dying one neither.
 	var err error
@@ -53,11 +53,11 @@ func (d *Driver) Reap(ctx context.Context, h driver.Handle) error {
 // killRoles kills the processes that gVisor's roles run as for a sandbox, and
 // returns nil when a search has found none. All others of the sandbox live in
 // their PID namespaces, and have ended when these have.
-func killRoles(ctx context.Context, id sandbox.ID) error {
+func (own identity) killRoles(ctx context.Context, id sandbox.ID) error {
 	none := func() ([]int, error) {
-		pids, err := findRoles(id)
+		pids, err := own.findRoles(id)
 		for _, pid := range pids {
-			killRole(pid, id)
+			own.killRole(pid, id)
 		}
 		return pids, err
 	}
@@ -71,13 +71,13 @@ func killRoles(ctx context.Context, id sandbox.ID) error {
 // line, by which it is known, while the rest of its namespace may still be
 // there. It may be another sandbox's, so this is only for where no cgroup
 // tells.
-func awaitDying(ctx context.Context, id sandbox.ID) error {
-	dying, err := findProcesses(isDying)
+func (own identity) awaitDying(ctx context.Context, id sandbox.ID) error {
+	dying, err := findProcesses(own.isDying)
 	if err != nil {
 		return err
 	}
 	err = until(ctx, func() ([]int, error) {
-		dying = slices.DeleteFunc(dying, func(pid int) bool { return !isDying(pid) })
+		dying = slices.DeleteFunc(dying, func(pid int) bool { return !own.isDying(pid) })
 		return dying, nil
 	})
 	if err != nil {
@@ -101,8 +101,8 @@ func until(ctx context.Context, find func() ([]int, error)) error {
 	}
 }
 
-func findRoles(id sandbox.ID) ([]int, error) {
-	return findProcesses(func(pid int) bool { return isRole(pid, id) })
+func (own identity) findRoles(id sandbox.ID) ([]int, error) {
+	return findProcesses(func(pid int) bool { return own.isRole(pid, id) })
 }
 
 func findProcesses(is func(pid int) bool) ([]int, error) {
@@ -128,12 +128,30 @@ func comm(pid int) string {
 	return strings.TrimSpace(string(b))
 }
 
+// mayBeRole tells by name and owner whether a process may be a role: others of
+// the host can give theirs any name, and hold up a Reap that waits for it.
+func (own identity) mayBeRole(pid int) bool {
+	if !slices.Contains([]string{RoleSentry, RoleGofer, roleBegins}, comm(pid)) {
+		return false
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(status)) {
+		if f := strings.Fields(line); len(f) >= 3 && f[0] == "Uid:" {
+			return own.runsRoles(f[1]) && own.runsRoles(f[2]) // real and effective
+		}
+	}
+	return false
+}
+
 // isDying reports whether a process is the first of a role's PID namespace and
 // has no memory any more, but is not dead yet: it is, as a zombie with one
 // thread, when its namespace is empty.
-func isDying(pid int) bool {
+func (own identity) isDying(pid int) bool {
 	dir := fmt.Sprintf("/proc/%d/", pid)
-	if !slices.Contains([]string{RoleSentry, RoleGofer, roleBegins}, comm(pid)) {
+	if !own.mayBeRole(pid) {
 		return false
 	}
 	cmdline, err := os.ReadFile(dir + "cmdline")
@@ -165,8 +183,8 @@ func isDying(pid int) bool {
 // a sandbox: the first word is the role's, the last is the ID. No guest can
 // forge one: guest processes are threads of stubs, which have no command line
 // of their own, and IDs are random.
-func isRole(pid int, id sandbox.ID) bool {
-	if !slices.Contains([]string{RoleSentry, RoleGofer, roleBegins}, comm(pid)) {
+func (own identity) isRole(pid int, id sandbox.ID) bool {
+	if !own.mayBeRole(pid) {
 		return false
 	}
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
@@ -180,13 +198,13 @@ func isRole(pid int, id sandbox.ID) bool {
 
 // killRole kills a process if, with its identity pinned, it still is a role of
 // the sandbox.
-func killRole(pid int, id sandbox.ID) {
+func (own identity) killRole(pid int, id sandbox.ID) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return
 	}
 	defer unix.Close(fd)
-	if isRole(pid, id) {
+	if own.isRole(pid, id) {
 		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 	}
 }

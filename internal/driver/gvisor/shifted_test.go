@@ -98,7 +98,7 @@ func TestOwnRange(t *testing.T) {
 	if r := b.run("/bin/sh", "-c", "cat /etc/secret"); r.Code == 0 {
 		t.Errorf("root inside reads a secret of the host: %+v", r)
 	}
-	pids, err := findRoles(req.ID)
+	pids, err := d.ids.findRoles(req.ID)
 	if err != nil || len(pids) < 2 { // sentry and gofer
 		t.Fatalf("roles %v, %v", pids, err)
 	}
