@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -225,16 +226,15 @@ func removeCgroup(ctx context.Context, p place) error {
 		if err != unix.EBUSY {
 			return fmt.Errorf("remove cgroup %s: %w", p.Dir, err)
 		}
-		if p.V2 {
-			_ = writeControl(filepath.Join(p.Dir, "cgroup.kill"), "1")
-		}
+		// Kernels before 5.14, and v1, do not kill a cgroup as a whole.
+		whole := p.V2 && writeControl(filepath.Join(p.Dir, "cgroup.kill"), "1") == nil
 		pids, err := pidsIn(p.Dir)
 		if err != nil {
 			return err
 		}
-		for _, pid := range pids {
-			if pid > 0 { // 0 stands for a process of another pid namespace
-				_ = unix.Kill(pid, unix.SIGKILL)
+		if !whole {
+			if err := killIn(p.Dir, pids); err != nil {
+				return err
 			}
 		}
 		select {
@@ -243,6 +243,37 @@ func removeCgroup(ctx context.Context, p place) error {
 		case <-time.After(wait):
 		}
 	}
+}
+
+// killBatch bounds the descriptors that killIn has open.
+const killBatch = 64
+
+// killIn kills those of pids that are in a cgroup. A number may have come to
+// name another process since it was read, so membership is read again with the
+// processes pinned.
+func killIn(dir string, pids []int) error {
+	for batch := range slices.Chunk(pids, killBatch) {
+		pinned := make(map[int]int, len(batch))
+		for _, pid := range batch {
+			// 0 stands for a process of another pid namespace, and is refused.
+			if fd, err := unix.PidfdOpen(pid, 0); err == nil {
+				pinned[pid] = fd
+			}
+		}
+		members, err := pidsIn(dir)
+		for _, pid := range members {
+			if fd, ok := pinned[pid]; ok {
+				_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+			}
+		}
+		for _, fd := range pinned {
+			unix.Close(fd)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // remove gives all cgroups of the group back.

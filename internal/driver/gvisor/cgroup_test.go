@@ -3,6 +3,7 @@ package gvisor
 import (
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -122,5 +123,29 @@ func TestGroupV2(t *testing.T) {
 	}
 	if err := leave(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCgroupKill: a process is killed only if it still is in the cgroup when
+// its number cannot come to name another any more.
+func TestCgroupKill(t *testing.T) {
+	sleeper := func() *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), "sleep", "1000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		return cmd
+	}
+	in, left := sleeper(), sleeper()
+	dir := hierarchy(t, map[string]string{"cgroup.procs": "0\n" + itoa(in.Process.Pid) + "\n"})
+	if err := killIn(dir, []int{0, left.Process.Pid, in.Process.Pid}); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Wait(); err == nil || err.Error() != "signal: killed" {
+		t.Errorf("the member ended with %v", err)
+	}
+	if n, err := syscall.Wait4(left.Process.Pid, nil, syscall.WNOHANG, nil); n != 0 || err != nil {
+		t.Errorf("the one that had left was killed: %d, %v", n, err)
 	}
 }
