@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Kind says what an entry is to the rules. Kinds from [GitDir] on need
@@ -139,7 +140,7 @@ func (z Zone) treeChild(f string) Zone {
 	}
 	n := z.node.next(f)
 	if n == nil {
-		n = patterns.next(f)
+		n = patterns().next(f)
 	}
 	switch {
 	case n == nil:
@@ -291,7 +292,9 @@ func (n *node) next(f string) *node {
 	return nil
 }
 
-var patterns = compile(rules)
+// patterns is built at its first use: most commands of the command line have
+// none.
+var patterns = sync.OnceValue(func() *node { return compile(rules) })
 
 func compile(list []Rule) *node {
 	root := &node{}

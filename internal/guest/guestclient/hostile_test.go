@@ -19,7 +19,7 @@ func serve(t *testing.T, h http.HandlerFunc) *guestclient.Client {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
-	return guestclient.New(http.DefaultTransport, s.URL, 7)
+	return guestclient.New(s.Client().Transport, s.URL, 7)
 }
 
 func TestHostileAnswers(t *testing.T) {
