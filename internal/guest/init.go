@@ -37,6 +37,7 @@ func (s *Server) initSettle(h *wire.Hello) string {
 		first = true
 		s.initFirst()
 	})
+	s.trees.limit(h.Limits.Processes)
 	s.note("generation", strconv.FormatUint(h.Generation, 10)+"\n")
 	if h.Token != "" {
 		s.note("token", h.Token+"\n")
@@ -75,23 +76,19 @@ func (s *Server) initFirst() {
 	s.mountCgroup()
 }
 
-// mountCgroup gives every process tree a cgroup of its own to be in. Behind
-// gVisor a v1 hierarchy mounts inside; elsewhere this fails and trees are
-// walked.
+// mountCgroup gives every process tree a cgroup of its own to be in. Where that
+// fails trees are walked.
 func (s *Server) mountCgroup() {
 	dir := filepath.Join(s.cfg.RunDir, "cgroup")
 	if err := unix.Mkdir(dir, 0o700); err != nil && err != unix.EEXIST {
 		return
 	}
-	if unix.Mount("none", dir, "cgroup", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "pids") != nil {
-		os.Remove(dir)
+	f, ok := openForest(dir)
+	if !ok {
+		unix.Rmdir(dir)
 		return
 	}
-	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return
-	}
-	s.trees.dir = fd
+	s.trees = f
 }
 
 // note writes a small file of the guest's own, in place: the file may be bound

@@ -61,15 +61,15 @@ func (c *hitCounter) byName() map[sandbox.LimitName]int64 {
 // counts once.
 func (s *Server) noteFull(t tree) {
 	c, ok := t.(*cgroupTree)
-	if !ok || c.full.Load() {
+	if !ok || c.forest.unified || c.full.Load() {
 		return
 	}
 	max := int64(s.procs.maxProcesses())
 	if max == 0 {
 		return
 	}
-	n, _ := strconv.ParseInt(strings.TrimSpace(c.read("pids.current")), 10, 64)
-	events := strings.TrimSpace(c.read("pids.events"))
+	n, _ := strconv.ParseInt(strings.TrimSpace(readControl(c.forest.dir, c.name+"/pids.current")), 10, 64)
+	events := strings.TrimSpace(readControl(c.forest.dir, c.name+"/pids.events"))
 	if (n >= max || events != "" && events != "max 0") && c.full.CompareAndSwap(false, true) {
 		s.hits.add(hitProcesses)
 	}
@@ -88,6 +88,12 @@ func (s *Server) getMetrics(q *request) error {
 		s.noteFull(p.tree)
 	}
 	m.LimitHits = s.hits.byName()
+	if n := s.trees.refused(); n > 0 {
+		if m.LimitHits == nil {
+			m.LimitHits = map[sandbox.LimitName]int64{}
+		}
+		m.LimitHits[sandbox.LimitProcesses] += n
+	}
 	return q.json(m)
 }
 

@@ -255,7 +255,7 @@ func exists(name, cwd string) bool {
 // plant gives the process its tree.
 func (s *Server) plant(p *process, c *child, id string, max int64) error {
 	if s.trees.dir > 0 {
-		t, procs, err := s.trees.newCgroup(id, max, s.reaper)
+		t, procs, err := s.trees.plant(id, max, s.reaper)
 		if err == nil {
 			p.tree, c.cgroup = t, procs
 			return nil
