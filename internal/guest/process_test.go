@@ -153,8 +153,15 @@ func TestNoDescriptorsLeak(t *testing.T) {
 		t.Errorf("got descriptors %q, want %q", r.stdout, want)
 	}
 	mask := b.run(wire.Start{Argv: []string{"grep", "-hE", "^Sig(Blk|Ign)", "/proc/self/status"}})
-	if want := "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"; mask.stdout != want {
-		t.Errorf("got %q, want %q", mask.stdout, want)
+	var blocked, ignored uint64
+	if _, err := fmt.Sscanf(mask.stdout, "SigBlk: %x\nSigIgn: %x\n", &blocked, &ignored); err != nil {
+		t.Fatalf("got %q: %v", mask.stdout, err)
+	}
+	// Go leaves signals 32 and 33 as it finds them: whoever runs the tests may
+	// have had them ignored. PID 1 of a sandbox has not.
+	const threading = 1<<31 | 1<<32
+	if blocked != 0 || ignored&^threading != 0 {
+		t.Errorf("got %q, want no signal blocked or ignored", mask.stdout)
 	}
 }
 

@@ -72,7 +72,7 @@ func TestTimeoutKillsTheTree(t *testing.T) {
 	if left := alive(t, mark); len(left) != 0 {
 		t.Errorf("%d processes outlived the timeout", len(left))
 	}
-	if took := time.Since(begin); took > 5*time.Second {
+	if took := time.Since(begin); took > 5*slowdown*time.Second {
 		t.Errorf("the end took %v", took)
 	}
 	m, err := b.Metrics(t.Context())
@@ -108,7 +108,7 @@ func TestChildrenEndWithTheProcess(t *testing.T) {
 	if left := alive(t, mark); len(left) != 0 {
 		t.Errorf("%d processes outlived their parent", len(left))
 	}
-	if took := time.Since(begin); took > 3*time.Second {
+	if took := time.Since(begin); took > 3*slowdown*time.Second {
 		t.Errorf("children that hold the output delayed the exit by %v", took)
 	}
 }
@@ -123,7 +123,7 @@ func TestKeepTree(t *testing.T) {
 	if r.exit.Code != 0 || !strings.Contains(r.stdout, "done\n") {
 		t.Errorf("got %q, %+v", r.stdout, r.exit)
 	}
-	if took := time.Since(begin); took > 3*time.Second {
+	if took := time.Since(begin); took > 3*slowdown*time.Second {
 		t.Errorf("the exit took %v", took)
 	}
 	var before int64
@@ -189,7 +189,7 @@ func TestPTYKept(t *testing.T) {
 	if r := b.read(p.ID); r.exit.Code != 0 || !strings.Contains(r.stdout, "done") {
 		t.Errorf("got %q, %+v", r.stdout, r.exit)
 	}
-	if took := time.Since(begin); took > 5*time.Second {
+	if took := time.Since(begin); took > 5*slowdown*time.Second {
 		t.Errorf("took %v", took)
 	}
 	if err := b.Kill(t.Context(), p.ID); err != nil {
