@@ -41,7 +41,7 @@ const (
 
 	envOutside = "BELLJAR_TEST_OUTSIDE" // for what the fake driver holds
 	envGrace   = "BELLJAR_TEST_GRACE"
-	envBuild   = "BELLJAR_TEST_BUILD"
+	envBuild   = "BELLJAR_TEST_DAEMON_BUILD"
 )
 
 func TestMain(m *testing.M) {
