@@ -27,6 +27,7 @@ type session struct {
 	client  *client.Client
 	manager *manager.Manager
 	keeper  *launch.Process
+	store   *template.Store
 	swept   chan error // of what dead keepers have left
 
 	warnings io.Writer
@@ -65,7 +66,7 @@ func (a *app) ephemeral(ctx context.Context) (*session, error) {
 		Manager: m, Version: build.Version, Build: build.ID(), Mode: "in-process", Instance: rand.Text(),
 		StateDir: dirs.State, RuntimeDir: dirs.Runtime,
 	})
-	ses := &session{client: client.New(client.InProcess(api)), manager: m, keeper: p, swept: make(chan error, 1), warnings: a.err}
+	ses := &session{client: client.New(client.InProcess(api)), manager: m, keeper: p, store: store, swept: make(chan error, 1), warnings: a.err}
 	go func() { ses.swept <- sweep(ctx, dirs.Runtime, store) }()
 	return ses, nil
 }
@@ -80,7 +81,8 @@ func sweep(ctx context.Context, runtimeDir string, store *template.Store) error 
 func (s *session) close(ctx context.Context) error {
 	err := s.manager.Close(ctx)
 	s.client.Close()
-	if serr := <-s.swept; serr != nil && !errors.Is(serr, context.Canceled) && sandbox.KindOf(serr) != sandbox.Canceled {
+	// Once more for holds: runs beside us may have been killed meanwhile.
+	if serr := errors.Join(<-s.swept, s.store.Sweep(ctx)); serr != nil && !errors.Is(serr, context.Canceled) && sandbox.KindOf(serr) != sandbox.Canceled {
 		warn(s.warnings, "what an earlier run has left cannot be removed: %v", serr)
 	}
 	return err

@@ -14,9 +14,9 @@ import (
 func cpusSeen(cpus float64) int { return max(2, int(math.Ceil(cpus))) }
 
 // hostTasks bounds the host's tasks of a sandbox: what the sentry and systrap
-// need besides two threads for each of the guest's. Below about 400 the sentry
-// itself dies, so this is a wall behind the limit that holds inside.
-func hostTasks(processes int64) int64 { return max(1024, 3*processes+512) }
+// need besides about three for each of the guest's processes. When it is hit
+// the sentry dies, so this is a wall behind the limit that holds inside.
+func hostTasks(processes int64) int64 { return 4*processes + 1024 }
 
 // applyLimits puts limits into force and tells which are. An explicit one that
 // cannot be is an error.
