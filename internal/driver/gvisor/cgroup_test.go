@@ -106,7 +106,7 @@ func TestGroupV2(t *testing.T) {
 		b, _ := os.ReadFile(filepath.Join(dir, name))
 		got[name] = string(b)
 	}
-	want := map[string]string{"cpu.max": "150000 100000", "memory.max": "1073741824", "memory.swap.max": "0", "memory.oom.group": "1", "pids.max": "1024"}
+	want := map[string]string{"cpu.max": "150000 100000", "memory.max": "1073741824", "memory.swap.max": "0", "memory.oom.group": "1", "pids.max": "1424"}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
