@@ -115,7 +115,7 @@ func baseFlags(setuid bool) []string {
 		"--allow-suid=" + strconv.FormatBool(setuid),
 		"--rootless=true", // the sentry is not to start a helper to unmount its /proc: unmountProc does
 		"--traceback=single",
-		"--in-sandbox-cgroup=v2", // version 1 charges a fork to one of seven hierarchies, mostly not to the one with the limit
+		"--in-sandbox-cgroup=v2",        // version 1 charges a fork to one of seven hierarchies, mostly not to the one with the limit
 		"--control-rpc-stop-timeout=0s", // our connection is idle, and would hold up the end by 15 s
 	}
 }
