@@ -28,7 +28,8 @@ type session struct {
 	manager *manager.Manager
 	keeper  *launch.Process
 	store   *template.Store
-	swept   chan error // of what dead keepers have left
+
+	runtimeDir string
 
 	warnings io.Writer
 }
@@ -66,13 +67,14 @@ func (a *app) ephemeral(ctx context.Context) (*session, error) {
 		Manager: m, Version: build.Version, Build: build.ID(), Mode: "in-process", Instance: rand.Text(),
 		StateDir: dirs.State, RuntimeDir: dirs.Runtime,
 	})
-	ses := &session{client: client.New(client.InProcess(api)), manager: m, keeper: p, store: store, swept: make(chan error, 1), warnings: a.err}
-	go func() { ses.swept <- sweep(ctx, dirs.Runtime, store) }()
-	return ses, nil
+	return &session{
+		client: client.New(client.InProcess(api)), manager: m, keeper: p, store: store, runtimeDir: dirs.Runtime, warnings: a.err,
+	}, nil
 }
 
 // sweep gives back what keepers that were killed have left: nobody else might
-// come by on a machine where no daemon runs.
+// come by on a machine where no daemon runs. It comes last, when runs that began
+// beside ours may have been killed too, and costs nothing when there is nothing.
 func sweep(ctx context.Context, runtimeDir string, store *template.Store) error {
 	return errors.Join(launch.ReapStale(ctx, launch.Options{RuntimeDir: runtimeDir}), store.Sweep(ctx))
 }
@@ -81,8 +83,7 @@ func sweep(ctx context.Context, runtimeDir string, store *template.Store) error 
 func (s *session) close(ctx context.Context) error {
 	err := s.manager.Close(ctx)
 	s.client.Close()
-	// Once more for holds: runs beside us may have been killed meanwhile.
-	if serr := errors.Join(<-s.swept, s.store.Sweep(ctx)); serr != nil && !errors.Is(serr, context.Canceled) && sandbox.KindOf(serr) != sandbox.Canceled {
+	if serr := sweep(ctx, s.runtimeDir, s.store); serr != nil && !errors.Is(serr, context.Canceled) && sandbox.KindOf(serr) != sandbox.Canceled {
 		warn(s.warnings, "what an earlier run has left cannot be removed: %v", serr)
 	}
 	return err

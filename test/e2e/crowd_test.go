@@ -114,6 +114,9 @@ func TestKilledRunLeavesNothing(t *testing.T) {
 		cmd.Wait()
 	}
 	wantGone(t, e)
+	// One that was killed before it had a keeper leaves an empty directory to
+	// the next run.
+	want(t, e.Belljar("run", "--", "true"), 0)
 	if names, err := os.ReadDir(filepath.Join(e.Run, "keepers")); err != nil || len(names) > 0 {
 		t.Errorf("keepers: %v, %v", names, err)
 	}
