@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -91,6 +92,10 @@ func playEngine(args []string) error {
 }
 
 // launcher starts keepers as belljar does, but in the host's namespaces.
+// starting has the directories whose keeper has no lock yet. The product's own
+// launcher locks a directory before it gives it a name.
+var starting sync.Map
+
 type launcher struct {
 	dirs config.Dirs
 	bin  string
@@ -100,6 +105,8 @@ func sibling(name string) string { return filepath.Join(filepath.Dir(os.Args[0])
 
 func (l launcher) Start(ctx context.Context) (string, error) {
 	dir := filepath.Join(l.dirs.Keepers(), strings.ToLower(rand.Text()[:8]))
+	starting.Store(dir, true)
+	defer starting.Delete(dir)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", err
 	}
@@ -129,6 +136,9 @@ func (l launcher) Start(ctx context.Context) (string, error) {
 }
 
 func (l launcher) Reap(ctx context.Context, dir string) error {
+	if _, is := starting.Load(dir); is {
+		return nil
+	}
 	out, err := exec.CommandContext(ctx, filepath.Join(l.bin, engineName), "reap", "--dir", dir).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("reap: %w: %s", err, out)
