@@ -91,11 +91,11 @@ func playEngine(args []string) error {
 	return fmt.Errorf("unknown role %q", args[0])
 }
 
-// launcher starts keepers as belljar does, but in the host's namespaces.
 // starting has the directories whose keeper has no lock yet. The product's own
 // launcher locks a directory before it gives it a name.
 var starting sync.Map
 
+// launcher starts keepers as belljar does, but in the host's namespaces.
 type launcher struct {
 	dirs config.Dirs
 	bin  string
