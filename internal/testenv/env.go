@@ -107,7 +107,7 @@ func (e *Env) Stop() {
 	}
 	began, swept := time.Now(), false
 	for end := began.Add(leftoverTime); ; {
-		left, _ := filepath.Glob(filepath.Join(e.Run, "keepers", "*")) // the pattern is well formed
+		left, _ := filepath.Glob(filepath.Join(e.Run, "keepers", "[^.]*")) // the pattern is well formed; a dot begins what never became a keeper's, and goes after a minute
 		if len(left) == 0 {
 			return
 		}

@@ -117,7 +117,8 @@ func TestKilledRunLeavesNothing(t *testing.T) {
 	// One that was killed before it had a keeper leaves an empty directory to
 	// the next run.
 	want(t, e.Belljar("run", "--", "true"), 0)
-	if names, err := os.ReadDir(filepath.Join(e.Run, "keepers")); err != nil || len(names) > 0 {
+	// What never became a keeper's begins with a dot, and goes after a minute.
+	if names, err := filepath.Glob(filepath.Join(e.Run, "keepers", "[^.]*")); err != nil || len(names) > 0 {
 		t.Errorf("keepers: %v, %v", names, err)
 	}
 }
