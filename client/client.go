@@ -74,8 +74,18 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	return resp, nil
 }
 
-// call sends in as JSON and decodes the answer into out; either may be nil.
+// call sends in as JSON and decodes the answer into out; either may be nil. A
+// GET whose connection broke is sent once more: the daemon may just have been
+// replaced.
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	err := c.callOnce(ctx, method, path, query, in, out)
+	if method == http.MethodGet && broken(err) && ctx.Err() == nil {
+		err = c.callOnce(ctx, method, path, query, in, out)
+	}
+	return err
+}
+
+func (c *Client) callOnce(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	r := request{method: method, path: path, query: query}
 	if in != nil {
 		b, err := json.Marshal(in)

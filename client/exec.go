@@ -179,12 +179,7 @@ func (c *Client) ended(ctx context.Context, ref string, err error) (sandbox.Exit
 	if gerr != nil || sb.State != sandbox.Dead {
 		return sandbox.Exit{}, err
 	}
-	return sandbox.Exit{
-		Code: -1, Signal: 9, At: sb.EndedAt,
-		OOM:      sb.EndReason == sandbox.EndOOM,
-		TimedOut: sb.EndReason == sandbox.EndTimeout,
-		Reason:   "the sandbox ended: " + sb.EndReason,
-	}, nil
+	return sandbox.EndedWith(sb.EndReason, sb.EndedAt), nil
 }
 
 // errOutputLost is the error of lost output without OnGap.

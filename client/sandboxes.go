@@ -56,6 +56,16 @@ func (c *Client) Wait(ctx context.Context, ref string) (sandbox.Sandbox, error) 
 	return out, err
 }
 
+// WaitCommand blocks until the command that the sandbox was made with has
+// ended, or the sandbox is dead, and returns the record: Command.Exit tells how
+// it ended. A sandbox without a command is waited for as by [Client.Wait].
+func (c *Client) WaitCommand(ctx context.Context, ref string) (sandbox.Sandbox, error) {
+	var out sandbox.Sandbox
+	q := url.Values{"command": {"1"}}
+	err := c.again(ctx, func() error { return c.call(ctx, http.MethodGet, of(ref)+"/wait", q, nil, &out) })
+	return out, err
+}
+
 // SetTimeout has the sandbox end d from now; 0 takes the timeout away.
 func (c *Client) SetTimeout(ctx context.Context, ref string, d time.Duration) (sandbox.Sandbox, error) {
 	var out sandbox.Sandbox

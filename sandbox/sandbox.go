@@ -1,6 +1,9 @@
 package sandbox
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Sandbox is the record of one sandbox: what was asked, what is in force and
 // where it stands. It is a value; the manager owns the authoritative copy.
@@ -20,10 +23,41 @@ type Sandbox struct {
 	StartedAt  time.Time         `json:"started_at,omitzero"`
 	EndsAt     time.Time         `json:"ends_at,omitzero"` // zero: no timeout
 	EndedAt    time.Time         `json:"ended_at,omitzero"`
-	EndReason  string            `json:"end_reason,omitempty"` // for instance "killed", "timeout", "oom"
-	CPUsSeen   int               `json:"cpus_seen,omitempty"`  // cores that a program inside counts
+	EndReason  string            `json:"end_reason,omitempty"`  // one of the End constants
+	EndMessage string            `json:"end_message,omitempty"` // a sentence about it; it may quote a guest
+	Command    *Command          `json:"command,omitempty"`     // the one that it was made with
+	AutoRemove bool              `json:"auto_remove,omitempty"` // killed when that command has ended
+	CPUsSeen   int               `json:"cpus_seen,omitempty"`   // cores that a program inside counts
 	Labels     map[string]string `json:"labels,omitempty"`
 	Timeline   []Step            `json:"timeline,omitempty"` // where the time of the create went
+}
+
+// Command is the first command of a sandbox: the one that it was made with.
+type Command struct {
+	Process string `json:"process"` // its ID
+	// Argv is its program and arguments, for people: cut after [MaxShownArgs]
+	// bytes.
+	Argv []string `json:"argv"`
+	// Exit tells how it ended: nil while it runs, or as long as nobody has seen
+	// its end. A sandbox that ended first has ended it by signal 9.
+	Exit *Exit `json:"exit,omitempty"`
+}
+
+// MaxShownArgs bounds the arguments, in bytes, that a [Command] keeps.
+const MaxShownArgs = 1024
+
+// NewCommand returns the command of a process that was started with argv, whose
+// values it may share.
+func NewCommand(process string, argv []string) *Command {
+	left := MaxShownArgs
+	for i, a := range argv {
+		if len(a) > left {
+			cut := append([]string(nil), argv[:i]...)
+			return &Command{Process: process, Argv: append(cut, strings.ToValidUTF8(a[:left], "")+"...")}
+		}
+		left -= len(a) + 1
+	}
+	return &Command{Process: process, Argv: argv}
 }
 
 // Step is one measured part of an operation.

@@ -27,6 +27,9 @@ type Spec struct {
 	Mounts      []Mount           `json:"mounts,omitempty"`
 	Timeout     time.Duration     `json:"timeout,omitempty"` // life of the sandbox, in nanoseconds; 0: none
 	Labels      map[string]string `json:"labels,omitempty"`
+	// AutoRemove has the sandbox killed when the command that it is made with
+	// has ended; without a command it is an error.
+	AutoRemove bool `json:"auto_remove,omitempty"`
 }
 
 // Mount puts a directory or file of the caller's into the sandbox. The caller

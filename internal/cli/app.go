@@ -67,6 +67,7 @@ func (a *app) subcommands() []subcommand {
 		{"use", []string{"cp"}, a.cpCommand},
 		{"use", []string{"ls", "ps", "list"}, a.lsCommand},
 		{"use", []string{"logs"}, a.logsCommand},
+		{"use", []string{"wait"}, a.waitCommand},
 		{"use", []string{"inspect"}, a.inspectCommand},
 		{"use", []string{"stats"}, a.statsCommand},
 		{"use", []string{"kill", "rm"}, a.killCommand},

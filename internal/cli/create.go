@@ -14,6 +14,7 @@ import (
 func (a *app) createCommand() *cobra.Command {
 	var s specFlags
 	var f *format
+	var rm bool
 	cmd := &cobra.Command{
 		Use:   "create [flags] [-- CMD [ARG...]]",
 		Short: "make a sandbox that stays",
@@ -28,6 +29,10 @@ none.`,
 				return err
 			}
 			defer closeVolumes(vols)
+			if rm && len(argv) == 0 {
+				return usagef("name a command behind --, or bound its life with --timeout", "--rm kills a sandbox when its command has ended: there is none")
+			}
+			spec.AutoRemove = rm
 			ctx, r := newRelay(cmd.Context())
 			defer r.stop()
 			err = a.create(ctx, spec, vols, argv, *f)
@@ -39,6 +44,7 @@ none.`,
 	}
 	cmd.Flags().SetInterspersed(false)
 	s.add(cmd)
+	cmd.Flags().BoolVar(&rm, "rm", false, "kill it when CMD has ended")
 	f = formatFlag(cmd)
 	return cmd
 }
@@ -63,9 +69,11 @@ func (a *app) create(ctx context.Context, spec sandbox.Spec, vols []*volume, arg
 	if err != nil {
 		return err
 	}
-	if f.machine() {
+	switch {
+	case f.machine():
 		err = encode(a.out, f, made)
-	} else {
+	case made.StartError != nil && spec.AutoRemove: // it is gone
+	default:
 		_, err = fmt.Fprintln(a.out, made.Sandbox.ID)
 	}
 	if err != nil {
@@ -73,6 +81,9 @@ func (a *app) create(ctx context.Context, spec sandbox.Spec, vols []*volume, arg
 	}
 	a.tellIsolation(made.Sandbox.Isolation)
 	if made.StartError != nil {
+		if made.Sandbox.AutoRemove {
+			return a.startFailure(made.StartError)
+		}
 		warn(a.err, "the sandbox %s exists, its command was not started", made.Sandbox.ID)
 		return a.startFailure(made.StartError)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"syscall"
 	"time"
 
@@ -31,7 +30,7 @@ func (a *app) status(exit sandbox.Exit, memory int64, timeout time.Duration) exi
 		printError(a.err, fmt.Sprintf("the time%s was over: the command was killed with all that it had started", after), "allow more time with --timeout")
 		return exitTimeout
 	case sandboxEnd(exit) != "":
-		printError(a.err, sandboxEnd(exit), endHint(exit.Reason))
+		printError(a.err, sandboxEnd(exit), endHint(exit.EndOf()))
 		return exitFailure
 	case exit.Reason != "" && exit.Signal != 0:
 		printError(a.err, exit.Reason, "")
@@ -39,35 +38,31 @@ func (a *app) status(exit sandbox.Exit, memory int64, timeout time.Duration) exi
 	return exitStatus(exit.Status())
 }
 
-// endPrefix begins the reason of a process whose sandbox has ended under it;
-// what follows is the sandbox's EndReason.
-const endPrefix = "the sandbox ended: "
-
 // endSentences say what an EndReason means for a command that still ran.
 var endSentences = map[string]string{
-	sandbox.EndExited:  "the first process inside ended, and the sandbox with it",
-	sandbox.EndFault:   "the sandbox was ended by the host: something inside broke the protocol",
-	sandbox.EndLost:    "the sandbox's keeper died, and the sandbox with it",
-	sandbox.EndFailed:  "the sandbox could not be made",
-	sandbox.EndKilled:  "the sandbox was killed",
-	sandbox.EndStopped: "the daemon was stopped, and the sandbox with it",
+	sandbox.EndExited:   "the first process inside ended, and the sandbox with it",
+	sandbox.EndFault:    "the sandbox was ended by the host: something inside broke the protocol",
+	sandbox.EndLost:     "the sandbox's keeper died, and the sandbox with it",
+	sandbox.EndFailed:   "the sandbox could not be made",
+	sandbox.EndKilled:   "the sandbox was killed",
+	sandbox.EndFinished: "the sandbox's first command ended, and the sandbox with it (--rm)",
+	sandbox.EndStopped:  "the daemon was stopped, and the sandbox with it",
 }
 
 // sandboxEnd says how the sandbox has ended under its command; "" when the
 // command ended by itself.
 func sandboxEnd(exit sandbox.Exit) string {
-	reason, ok := strings.CutPrefix(exit.Reason, endPrefix)
-	if !ok {
-		return ""
-	}
-	if s := endSentences[reason]; s != "" {
+	if s := endSentences[exit.EndOf()]; s != "" {
 		return s
+	}
+	if exit.EndOf() == "" {
+		return ""
 	}
 	return exit.Reason
 }
 
 func endHint(reason string) string {
-	switch strings.TrimPrefix(reason, endPrefix) {
+	switch reason {
 	case sandbox.EndExited:
 		return "does the command end process 1? What was written before was printed; run it in a new sandbox"
 	case sandbox.EndFault, sandbox.EndLost:

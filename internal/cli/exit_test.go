@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/belljar-sh/belljar/sandbox"
 )
@@ -23,6 +24,7 @@ func TestSandboxEnd(t *testing.T) {
 		{sandbox.EndLost, sandbox.Exit{}, exitFailure, "keeper died"},
 		{sandbox.EndFailed, sandbox.Exit{}, exitFailure, "could not be made"},
 		{sandbox.EndKilled, sandbox.Exit{}, exitFailure, "the sandbox was killed"},
+		{sandbox.EndFinished, sandbox.Exit{}, exitFailure, "first command ended"},
 		{sandbox.EndStopped, sandbox.Exit{}, exitFailure, "the daemon was stopped"},
 		{sandbox.EndOOM, sandbox.Exit{OOM: true}, exitKilled, "more memory than its limit"},
 		{sandbox.EndTimeout, sandbox.Exit{TimedOut: true}, exitTimeout, "was over"},
@@ -33,7 +35,7 @@ func TestSandboxEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			tc.exit.Code, tc.exit.Signal, tc.exit.Reason = -1, 9, endPrefix+tc.reason
+			tc.exit.Code, tc.exit.Signal, tc.exit.Reason = -1, 9, sandbox.EndedWith(tc.reason, time.Time{}).Reason
 			a := &app{err: f}
 			if got := a.status(tc.exit, 0, 0); int(got) != tc.want {
 				t.Errorf("status = %d, want %d", got, tc.want)

@@ -61,7 +61,7 @@ func (a *app) list(ctx context.Context, all bool) ([]sandbox.Sandbox, error) {
 }
 
 func listTable(list []sandbox.Sandbox, now time.Time) *table {
-	t := newTable("ID", "NAME", "TEMPLATE", "BOUNDARY", "STATE", "AGE", "ENDS")
+	t := newTable("ID", "NAME", "TEMPLATE", "BOUNDARY", "STATE", "AGE", "ENDS", "COMMAND", "EXIT")
 	for _, s := range list {
 		ends := ""
 		switch {
@@ -70,7 +70,12 @@ func listTable(list []sandbox.Sandbox, now time.Time) *table {
 		case !s.EndsAt.IsZero():
 			ends = "in " + age(s.EndsAt.Sub(now))
 		}
-		t.add(string(s.ID), s.Name, s.Template, string(s.Isolation.Effective), string(s.State), age(now.Sub(s.CreatedAt)), ends)
+		var exit *sandbox.Exit
+		if s.Command != nil {
+			exit = s.Command.Exit
+		}
+		t.add(string(s.ID), s.Name, s.Template, string(s.Isolation.Effective), string(s.State), age(now.Sub(s.CreatedAt)), ends,
+			shownCommand(s.Command, maxShownCommand), shownExit(exit))
 	}
 	return t
 }
@@ -146,6 +151,19 @@ func inspectTable(w io.Writer, s *sandbox.Sandbox) error {
 	row("ends", stamp(s.EndsAt))
 	row("ended", stamp(s.EndedAt))
 	row("end reason", s.EndReason)
+	row("end message", s.EndMessage)
+	if s.Command != nil {
+		row("command", shownCommand(s.Command, 0))
+		row("process", s.Command.Process)
+		row("exit", shownExit(s.Command.Exit))
+		if x := s.Command.Exit; x != nil {
+			row("exit reason", x.Reason)
+			row("exited", stamp(x.At))
+		}
+	}
+	if s.AutoRemove {
+		row("auto-remove", "when the command has ended")
+	}
 	for _, m := range s.Mounts {
 		mode := "rw"
 		if m.ReadOnly {

@@ -27,7 +27,8 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "run one command in a fresh sandbox",
 		Long: `Run makes a sandbox, runs one command in it, passes its streams and exit code
 through and destroys the sandbox. It needs no daemon. With -d the command is
-left to the user's daemon: its sandbox stays until it is killed.`,
+left to the user's daemon, and its sandbox stays until it is killed or, with
+--rm, until the command has ended.`,
 		Example: `  belljar run -- python3 -c 'print(6*7)'
   belljar run -it -- bash
   belljar run -v .:/workspace -w /workspace --timeout 10m --memory 2g -- make test
@@ -40,7 +41,7 @@ left to the user's daemon: its sandbox stays until it is killed.`,
 	fl.BoolVarP(&f.interactive, "interactive", "i", false, "pass standard input on")
 	fl.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
 	fl.BoolVarP(&f.detach, "detach", "d", false, "leave it to the daemon and print the sandbox's ID")
-	fl.BoolVar(&f.rm, "rm", false, "destroy the sandbox afterwards: without -d it always is")
+	fl.BoolVar(&f.rm, "rm", false, "with -d: kill the sandbox when the command has ended; without -d it always is")
 	fl.BoolVar(&f.timing, "timing", false, "print on standard error where the time went")
 	f.specFlags.add(cmd)
 	f.format = formatFlag(cmd)
@@ -55,9 +56,6 @@ func (a *app) run(cmd *cobra.Command, f *runFlags, argv []string) error {
 	if err := a.checkStreams(f.interactive, f.tty, f.detach, *f.format); err != nil {
 		return err
 	}
-	if f.rm && f.detach {
-		return usagef("use --timeout to bound its life, or kill it when its work is done", "--rm does not go with -d: nobody waits for the end of the command")
-	}
 	spec, vols, err := f.spec(cmd, argv, a.err)
 	if err != nil {
 		return err
@@ -66,6 +64,7 @@ func (a *app) run(cmd *cobra.Command, f *runFlags, argv []string) error {
 	ctx, r := newRelay(cmd.Context())
 	defer r.stop()
 	if f.detach {
+		spec.AutoRemove = f.rm
 		return a.finish(ctx, sandbox.Exit{}, a.create(ctx, spec, vols, argv, *f.format), 0, 0)
 	}
 	one := &oneRun{a: a, f: f, argv: argv, spec: spec, vols: vols, relay: r}

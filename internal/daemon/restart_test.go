@@ -215,7 +215,18 @@ func (in *installation) crashRound(point string) {
 	var dc *client.Client
 	within(in.t, 10*time.Second, "the daemon serves", func() bool { dc, err = client.Dial(ctx, quiet); return err == nil })
 	defer dc.Close()
-	made, err := dc.Create(ctx, sandbox.Spec{User: "root", Workdir: "/"}, nil)
+	spec := sandbox.Spec{User: "root", Workdir: "/"}
+	if point == manager.CrashCommandEnded { // the sandbox goes by itself
+		spec.AutoRemove = true
+		if _, err := dc.Create(ctx, spec, &client.Start{Argv: []string{"/bin/true"}, Capture: true}); err != nil {
+			in.t.Logf("%s: create: %v", point, err) // the daemon may die before it answers
+		}
+		if err := d.Wait(); !killed(err) {
+			in.t.Errorf("%s: the daemon ended with %v, want it killed", point, err)
+		}
+		return
+	}
+	made, err := dc.Create(ctx, spec, nil)
 	if err == nil {
 		_, err = dc.Kill(ctx, string(made.Sandbox.ID))
 	}

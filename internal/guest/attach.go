@@ -150,6 +150,11 @@ func (p *process) sendAvailable(w http.ResponseWriter, off *[2]int64, quiet bool
 				return what, err
 			}
 		}
+		if what == sentExit {
+			p.out.mu.Lock()
+			p.out.told = true
+			p.out.mu.Unlock()
+		}
 		if what != sentData {
 			return what, nil
 		}

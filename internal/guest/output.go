@@ -40,6 +40,7 @@ type outputs struct {
 	heldUntil time.Time
 	exited    bool // the process has been reaped
 	done      bool // the exit frame may be sent
+	told      bool // the exit frame has been sent
 	closed    bool // forgotten
 }
 

@@ -15,7 +15,8 @@ import (
 
 const (
 	// keepRead and keepUnread are how long an ended process is remembered: when
-	// all its output has been acknowledged, and when it has not.
+	// all its output has been acknowledged and a reader told of its exit, and
+	// when not.
 	keepRead   = 30 * time.Second
 	keepUnread = 10 * time.Minute
 	// maxEnded bounds the ended processes that are remembered, the oldest go
@@ -245,7 +246,7 @@ func (p *process) expireAfter(d time.Duration) {
 func (p *process) forgetIfDone() {
 	p.out.mu.Lock()
 	reading := len(p.out.readers) > 0
-	unread := false
+	unread := !p.out.told
 	for _, s := range p.streams {
 		unread = unread || s.acked < s.end
 	}

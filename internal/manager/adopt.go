@@ -121,6 +121,7 @@ func (m *Manager) adoptOne(k Keeper, st wire.Status) bool {
 		for _, id := range captured {
 			m.recapture(e, id)
 		}
+		m.resumeCommand(e)
 	}
 	m.log.Info("adopted", "sandbox", e.id, "keeper", k.Name())
 	return true

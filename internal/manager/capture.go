@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/internal/manager/outlog"
@@ -93,10 +92,42 @@ func (m *Manager) capture(e *entry, p guest.Process) {
 	}
 	go func() {
 		defer m.wg.Done()
-		defer close(c.done)
-		defer log.Close()
 		m.runCapture(e, c)
+		exit := log.Exit()
+		log.Close()
+		close(c.done)
+		if exit != nil { // all that it wrote is on disk
+			m.commandEnded(e, c.id, *exit)
+		}
 	}()
+}
+
+// keptExit returns the exit of a process whose output is kept, nil when there is
+// none yet.
+func (m *Manager) keptExit(ref, process string) *sandbox.Exit {
+	e, err := m.find(ref)
+	if err != nil || !e.captured(process) {
+		return nil
+	}
+	e.mu.Lock()
+	c := e.captures[process]
+	e.mu.Unlock()
+	if c != nil {
+		return c.log.Exit()
+	}
+	log, err := m.openLog(e.id, process)
+	if err != nil {
+		return nil
+	}
+	defer log.Close()
+	return log.Exit()
+}
+
+// captured reports whether the output of a process is kept.
+func (e *entry) captured(process string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Contains(e.rec.Captured, process)
 }
 
 // runCapture reads until the process or the sandbox has ended, or the manager
@@ -112,15 +143,12 @@ func (m *Manager) runCapture(e *entry, c *capture) {
 			return
 		}
 		if sandbox.KindOf(err) == sandbox.NotFound { // killed and forgotten
-			c.end(m, sandbox.Exit{Code: -1, Signal: 9, Reason: "killed", At: time.Now()})
+			c.end(m, forgotten())
 			return
 		}
 		if !pauseFor(e.ctx, pause) {
 			if sb := e.snapshot(); sb.State == sandbox.Dead {
-				c.end(m, sandbox.Exit{
-					Code: -1, Signal: 9, At: sb.EndedAt, OOM: sb.EndReason == sandbox.EndOOM,
-					TimedOut: sb.EndReason == sandbox.EndTimeout, Reason: "the sandbox ended: " + sb.EndReason,
-				})
+				c.end(m, sandbox.EndedWith(sb.EndReason, sb.EndedAt))
 			}
 			return
 		}

@@ -12,6 +12,7 @@ const (
 	CrashKillJournalled   = "kill.journalled"   // intent is written
 	CrashKillSent         = "kill.sent"         // the keeper is at work
 	CrashKillDeleted      = "kill.deleted"      // nothing is left, the journal does not know
+	CrashCommandEnded     = "command.ended"     // an exit is written, the sandbox that goes with it lives
 	CrashAdoptListed      = "adopt.listed"      // keepers have been asked
 	CrashAdoptAdopted     = "adopt.adopted"     // sandboxes are adopted, the others not yet killed
 	CrashAdoptReaped      = "adopt.reaped"      // leftovers are gone, the journal does not know
@@ -21,7 +22,7 @@ const (
 func CrashPoints() []string {
 	return []string{
 		CrashCreateJournalled, CrashCreateAcquired, CrashCreateAssigned, CrashCreateSent, CrashCreateCreated, CrashCreateRunning,
-		CrashKillJournalled, CrashKillSent, CrashKillDeleted,
+		CrashKillJournalled, CrashKillSent, CrashKillDeleted, CrashCommandEnded,
 		CrashAdoptListed, CrashAdoptAdopted, CrashAdoptReaped,
 	}
 }

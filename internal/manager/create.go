@@ -95,6 +95,10 @@ func (c *create) check() error {
 			return err
 		}
 	}
+	if c.start == nil && c.spec.AutoRemove {
+		return sandbox.Errorf(sandbox.Invalid, "a sandbox goes with the end of its first command only when it has one").
+			WithField("auto_remove", "true").WithHint("name a command, or bound its life with a timeout")
+	}
 	if c.start != nil {
 		if err := c.start.check(); err != nil {
 			return err
@@ -119,21 +123,27 @@ func (c *create) record() (Record, error) {
 		return v
 	}
 	id := sandbox.NewID()
+	var command *sandbox.Command
+	if c.start != nil {
+		command = sandbox.NewCommand(c.start.ID, slices.Clone(c.start.Argv))
+	}
 	return Record{
 		Limits: c.spec.Limits.Merge(c.m.o.Defaults),
 		Sandbox: sandbox.Sandbox{
-			ID:        id,
-			Name:      c.spec.Name,
-			Template:  pick(c.spec.Template, sandbox.DefaultTemplate),
-			State:     sandbox.Creating,
-			Isolation: is,
-			Limits:    []sandbox.LimitStatus{},
-			User:      pick(c.spec.User, defaultUser),
-			Workdir:   c.spec.Workdir,
-			Hostname:  pick(c.spec.Hostname, pick(hostname(c.spec.Name), "sandbox")),
-			Mounts:    slices.Clone(c.spec.Mounts),
-			CreatedAt: c.began.Round(0),
-			Labels:    maps.Clone(c.spec.Labels),
+			ID:         id,
+			Name:       c.spec.Name,
+			Template:   pick(c.spec.Template, sandbox.DefaultTemplate),
+			State:      sandbox.Creating,
+			Isolation:  is,
+			Limits:     []sandbox.LimitStatus{},
+			User:       pick(c.spec.User, defaultUser),
+			Workdir:    c.spec.Workdir,
+			Hostname:   pick(c.spec.Hostname, pick(hostname(c.spec.Name), "sandbox")),
+			Mounts:     slices.Clone(c.spec.Mounts),
+			CreatedAt:  c.began.Round(0),
+			Labels:     maps.Clone(c.spec.Labels),
+			Command:    command,
+			AutoRemove: c.spec.AutoRemove,
 		},
 	}, nil
 }
@@ -346,6 +356,9 @@ func (c *create) finish(made *wire.Created) (Created, error) {
 		if c.start != nil && c.start.Capture && out.Process != nil {
 			r.Captured = []string{c.start.ID}
 		}
+		if out.StartError != nil {
+			r.endCommand(failedCommand(out.StartError))
+		}
 	})
 	if err != nil {
 		return Created{}, err
@@ -355,6 +368,13 @@ func (c *create) finish(made *wire.Created) (Created, error) {
 	m.spawn(func() { m.follow(e) })
 	if c.start != nil && c.start.Capture && out.Process != nil {
 		m.capture(e, *out.Process)
+	}
+	if c.spec.AutoRemove {
+		if out.StartError != nil {
+			m.autoRemove(m.ctx, e)
+		} else {
+			m.watchCommand(e)
+		}
 	}
 	out.Sandbox = e.snapshot()
 	return out, nil

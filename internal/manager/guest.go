@@ -47,7 +47,10 @@ func (m *Manager) guest(e *entry) (*Guest, error) {
 
 func notRunning(sb sandbox.Sandbox) error {
 	e := sandbox.Errorf(sandbox.Conflict, "the sandbox is %s", sb.State).WithField("sandbox", string(sb.ID))
-	if sb.EndReason != "" {
+	switch {
+	case sb.EndMessage != "":
+		e = e.WithHint("it ended (%s): %s", sb.EndReason, sb.EndMessage)
+	case sb.EndReason != "":
 		e = e.WithHint("it ended: %s", sb.EndReason)
 	}
 	return e

@@ -22,9 +22,10 @@ func (m *Manager) Kill(ctx context.Context, ref string) (sandbox.Sandbox, error)
 }
 
 var endSentence = map[string]string{
-	sandbox.EndKilled:  "somebody asked for its end",
-	sandbox.EndTimeout: "its timeout is over",
-	sandbox.EndStopped: "the daemon was stopped with all its sandboxes",
+	sandbox.EndKilled:   "somebody asked for its end",
+	sandbox.EndTimeout:  "its timeout is over",
+	sandbox.EndFinished: "its first command has ended",
+	sandbox.EndStopped:  "the daemon was stopped with all its sandboxes",
 }
 
 func (m *Manager) kill(ctx context.Context, e *entry, reason string) (sandbox.Sandbox, error) {
@@ -83,7 +84,9 @@ func (m *Manager) bury(ctx context.Context, e *entry, reason, message string) (s
 	if sb := e.snapshot(); sb.State == sandbox.Dead {
 		return sb, nil
 	}
-	m.force(e, sandbox.Killing, message, func(r *Record) { r.Sandbox.EndReason = reason })
+	m.force(e, sandbox.Killing, message, func(r *Record) {
+		r.Sandbox.EndReason, r.Sandbox.EndMessage = reason, cmp.Or(message, r.Sandbox.EndMessage)
+	})
 	m.crash(CrashKillJournalled)
 	if err := m.giveBack(ctx, e); err != nil {
 		time.AfterFunc(retryAfter, func() { m.spawn(func() { m.buryAgain(e) }) })
@@ -107,6 +110,7 @@ func (m *Manager) buried(e *entry, reason string) {
 	m.force(e, sandbox.Dead, "nothing of it is left", func(r *Record) {
 		r.Sandbox.EndReason = cmp.Or(r.Sandbox.EndReason, reason)
 		r.Sandbox.EndedAt = time.Now().Round(0)
+		r.endCommand(sandbox.EndedWith(r.Sandbox.EndReason, r.Sandbox.EndedAt))
 		r.Sandbox.EndsAt, r.Deadline = time.Time{}, 0
 	})
 	m.release(e)
@@ -197,7 +201,7 @@ func (m *Manager) follow(e *entry) {
 func (m *Manager) verdict(e *entry, st wire.Status) (reason, message string) {
 	switch x := st.Exit; {
 	case st.Fault != "":
-		return sandbox.EndFault, "the guest broke the protocol: " + clip(st.Fault)
+		return sandbox.EndFault, "the guest broke the protocol: " + tidy(st.Fault)
 	case x == nil:
 		return sandbox.EndExited, "the guest has ended"
 	case x.OOM:

@@ -113,9 +113,16 @@ const (
 )
 
 // WaitProcess returns a process when it has exited. Its output is left alone.
+// Of one that the guest has forgotten, but whose output was kept, it knows the
+// exit only.
 func (m *Manager) WaitProcess(ctx context.Context, ref, id string) (guest.Process, error) {
 	for pause := firstLook; ; pause = min(2*pause, longLook) {
 		p, err := m.Process(ctx, ref, id)
+		if err != nil {
+			if x := m.keptExit(ref, id); x != nil {
+				return guest.Process{ID: id, Argv: []string{}, Exit: x}, nil
+			}
+		}
 		if err != nil || p.Exit != nil {
 			return p, err
 		}
@@ -275,6 +282,9 @@ func (m *Manager) exited(e *entry, id string, x sandbox.Exit) {
 			m.note(e, sandbox.Event{Kind: sandbox.EventLimit, Limit: sandbox.LimitMemory, Process: id, Message: "the memory limit ended the process"})
 		}
 		m.note(e, sandbox.Event{Kind: sandbox.EventExit, Process: id, Message: sentence(x)})
+		if !e.captured(id) {
+			m.commandEnded(e, id, x)
+		}
 	})
 	m.lookSoon(e)
 }

@@ -70,15 +70,16 @@ func crashAt(t *testing.T, e *testenv.Env, point string) {
 	if adopting {
 		err = <-ended
 	} else {
-		err = drive(e, ended)
+		err = drive(e, point, ended)
 	}
 	if ws, ok := d.ProcessState.Sys().(syscall.WaitStatus); !ok || ws.Signal() != syscall.SIGKILL {
 		t.Fatalf("the daemon ended with %v, want it killed", err)
 	}
 }
 
-// drive creates and kills until the daemon has died.
-func drive(e *testenv.Env, ended chan error) error {
+// drive creates and kills, or has a sandbox go by itself, until the daemon has
+// died.
+func drive(e *testenv.Env, point string, ended chan error) error {
 	for {
 		select {
 		case err := <-ended:
@@ -87,6 +88,10 @@ func drive(e *testenv.Env, ended chan error) error {
 		}
 		if _, err := os.Stat(filepath.Join(e.Run, "daemon.sock")); err != nil {
 			continue
+		}
+		if point == manager.CrashCommandEnded {
+			e.Belljar("run", "-d", "--rm", "--", "true") // fails when the daemon dies of it
+			return <-ended
 		}
 		if r := e.Belljar("create", "--name", "victim"); r.Code == 0 {
 			e.Belljar("kill", "victim") // fails when the daemon dies of it

@@ -67,10 +67,16 @@ func (s *Server) kill(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) wait(w http.ResponseWriter, r *http.Request) error {
-	if err := noQuery(r); err != nil {
+	q := newQuery(r)
+	command := q.flag("command")
+	if err := q.done(); err != nil {
 		return err
 	}
-	sb, err := s.m.Wait(r.Context(), r.PathValue("ref"))
+	wait := s.m.Wait
+	if command {
+		wait = s.m.WaitCommand
+	}
+	sb, err := wait(r.Context(), r.PathValue("ref"))
 	return answer(w, http.StatusOK, sb, err)
 }
 

@@ -23,6 +23,9 @@ type Capabilities = driver.Capabilities
 // Check One question to the host and its answer.
 type Check = driver.Check
 
+// Command The command that a sandbox was made with. It has an exit once it has ended and the daemon has seen it. Argv is cut after 1024 bytes.
+type Command = sandbox.Command
+
 // Counts Byte counts of one output stream.
 type Counts = wire.Counts
 

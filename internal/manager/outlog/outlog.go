@@ -43,7 +43,7 @@ type Log struct {
 	at      [3]int64 // by stream: the next byte
 	file    *os.File // the last segment
 	size    int64    // of it
-	ended   bool
+	exit    *sandbox.Exit
 }
 
 // segment is one file; it begins at these bytes of the streams.
@@ -132,7 +132,12 @@ func (l *Log) resume() error {
 		if h.Type == wire.FrameData || h.Type == wire.FrameGap {
 			l.at[h.Stream] = after(h, buf[:h.Len])
 		}
-		l.ended = h.Type == wire.FrameExit
+		if h.Type == wire.FrameExit {
+			l.exit = new(sandbox.Exit)
+			if err := json.Unmarshal(buf[:h.Len], l.exit); err != nil {
+				return errors.Join(fmt.Errorf("outlog: an exit cannot be read: %w", err), f.Close())
+			}
+		}
 	}
 	if err := f.Truncate(l.size); err != nil {
 		return fmt.Errorf("outlog: %w", err)
@@ -145,7 +150,14 @@ func (l *Log) resume() error {
 func (l *Log) Next() (stdout, stderr int64, ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.at[wire.Stdout], l.at[wire.Stderr], l.ended
+	return l.at[wire.Stdout], l.at[wire.Stderr], l.exit != nil
+}
+
+// Exit returns the exit that has been written, nil as long as there is none.
+func (l *Log) Exit() *sandbox.Exit {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.exit
 }
 
 // Write appends data, which stands at offset of its stream. Bytes that are
@@ -199,7 +211,7 @@ func after(f wire.Frame, payload []byte) int64 {
 func (l *Log) End(exit sandbox.Exit) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended {
+	if l.exit != nil {
 		return nil
 	}
 	b, err := json.Marshal(exit)
@@ -209,7 +221,7 @@ func (l *Log) End(exit sandbox.Exit) error {
 	if err := l.write(wire.Frame{Type: wire.FrameExit}, b); err != nil {
 		return err
 	}
-	l.ended = true
+	l.exit = &exit
 	return nil
 }
 
@@ -261,7 +273,7 @@ func (l *Log) Close() error {
 func (l *Log) state() (segs []segment, size int64, more bool, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.segs, l.size, !l.ended && l.file != nil, l.changed
+	return l.segs, l.size, l.exit == nil && l.file != nil, l.changed
 }
 
 // gap appends a gap frame to b when bytes are missing.
