@@ -38,8 +38,7 @@ type Output struct {
 	ctx  context.Context
 	body io.ReadCloser
 	r    *bufio.Reader
-	held int  // bytes of r that the last chunk points into
-	many bool // goes on after an exit
+	held int // bytes of r that the last chunk points into
 	done bool
 }
 
@@ -57,22 +56,9 @@ func (o *Output) Next() (Chunk, error) {
 		return Chunk{}, io.EOF
 	}
 	for {
-		if err := o.release(); err != nil {
-			return Chunk{}, streamError(o.ctx, err)
-		}
-		f, err := wire.ReadFrame(o.r)
-		switch {
-		case err == io.EOF && o.many:
-			o.done = true
-			return Chunk{}, io.EOF
-		case err == io.EOF:
-			return Chunk{}, transportError(o.ctx, io.ErrUnexpectedEOF)
-		case err != nil:
-			return Chunk{}, streamError(o.ctx, err)
-		}
-		payload, err := o.payload(f)
+		f, payload, err := o.frame()
 		if err != nil {
-			return Chunk{}, streamError(o.ctx, err)
+			return Chunk{}, err
 		}
 		c, skip, err := decodeChunk(f, payload)
 		if err != nil {
@@ -81,9 +67,23 @@ func (o *Output) Next() (Chunk, error) {
 		if skip {
 			continue
 		}
-		o.done = c.Kind == ChunkExit && !o.many
+		o.done = c.Kind == ChunkExit
 		return c, nil
 	}
+}
+
+// frame reads the next frame. Its payload is valid until the next call.
+func (o *Output) frame() (f wire.Frame, payload []byte, err error) {
+	if err = o.release(); err == nil {
+		f, err = wire.ReadFrame(o.r)
+	}
+	if err == nil {
+		payload, err = o.payload(f)
+	}
+	if err != nil {
+		err = streamError(o.ctx, err)
+	}
+	return f, payload, err
 }
 
 // process reads the frame that goes before the output of a process that was

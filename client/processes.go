@@ -151,25 +151,4 @@ func (c *Client) KillProcess(ctx context.Context, ref, process string) error {
 	return c.call(ctx, http.MethodDelete, proc(ref, process), nil, nil, nil)
 }
 
-// Logs streams what captured processes have written: that of one process, or
-// with process "" that of all in the order of their start, each ended by a
-// chunk of kind [ChunkExit] once it has exited. Where the middle was not kept
-// there is a gap. With follow the stream goes on while a process runs.
-func (c *Client) Logs(ctx context.Context, ref, process string, follow bool) (*Output, error) {
-	q := url.Values{}
-	if process != "" {
-		q.Set("process", process)
-	}
-	if follow {
-		q.Set("follow", "1")
-	}
-	resp, err := c.send(ctx, request{method: http.MethodGet, path: of(ref) + "/logs", query: q})
-	if err != nil {
-		return nil, err
-	}
-	out := newOutput(ctx, resp.Body)
-	out.many = true
-	return out, nil
-}
-
 func proc(ref, process string) string { return of(ref) + "/processes/" + segment(process) }

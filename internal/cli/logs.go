@@ -65,7 +65,7 @@ func (a *app) logs(ctx context.Context, ref, process string, follow, raw bool) e
 	return a.copyLogs(o, stdout, stderr)
 }
 
-func (a *app) copyLogs(o *client.Output, stdout, stderr io.Writer) error {
+func (a *app) copyLogs(o *client.Logs, stdout, stderr io.Writer) error {
 	for {
 		c, err := o.Next()
 		if err == io.EOF {

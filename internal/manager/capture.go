@@ -2,13 +2,9 @@ package manager
 
 import (
 	"bufio"
-	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -223,49 +219,3 @@ func (c *capture) take(f guest.Frame, b []byte) (ended bool, err error) {
 	return false, err
 }
 
-// Logs writes what was kept of a process, or of all in the order of their
-// start, to w as frames. With follow it goes on while a process runs.
-func (m *Manager) Logs(ctx context.Context, ref, process string, follow bool, w io.Writer, flush func() error) error {
-	e, err := m.find(ref)
-	if err != nil {
-		return err
-	}
-	e.mu.Lock()
-	ids := e.rec.Captured
-	e.mu.Unlock()
-	if process != "" {
-		if !slices.Contains(ids, process) {
-			return sandbox.Errorf(sandbox.NotFound, "no output of this process is kept").WithField("process", process).
-				WithHint("output is kept of processes that were started detached")
-		}
-		ids = []string{process}
-	}
-	for _, id := range ids {
-		if err := m.copyLog(ctx, e, id, follow, w, flush); err != nil {
-			return err
-		}
-	}
-	return flush()
-}
-
-func (m *Manager) copyLog(ctx context.Context, e *entry, id string, follow bool, w io.Writer, flush func() error) error {
-	e.mu.Lock()
-	c := e.captures[id]
-	e.mu.Unlock()
-	if c != nil {
-		return c.log.CopyTo(ctx, w, follow, flush)
-	}
-	dir, err := m.logDir(e.id, id)
-	if err != nil {
-		return err
-	}
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	log, err := outlog.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	return log.CopyTo(ctx, w, false, flush)
-}

@@ -157,12 +157,13 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r)
-	process, follow := q.text("process"), q.flag("follow")
+	ask := manager.LogQuery{Process: q.text("process"), From: q.text("from"), Follow: q.flag("follow")}
+	ask.Offsets.Stdout, ask.Offsets.Stderr = q.number("stdout"), q.number("stderr")
 	if err := q.done(); err != nil {
 		return err
 	}
 	out := &lateWriter{w: w}
-	err := s.m.Logs(r.Context(), r.PathValue("ref"), process, follow, out, out.flush)
+	err := s.m.Logs(r.Context(), r.PathValue("ref"), ask, out, out.flush)
 	if err != nil && out.begun {
 		panic(http.ErrAbortHandler)
 	}

@@ -95,7 +95,7 @@ var known = []any{
 	sandbox.Sandbox{}, sandbox.Command{}, sandbox.Spec{}, sandbox.Limits{}, sandbox.Mount{}, sandbox.Isolation{}, sandbox.LimitStatus{},
 	sandbox.Step{}, sandbox.Exit{}, sandbox.Event{}, sandbox.Template{}, sandbox.Error{},
 	guest.Process{}, guest.PTYSize{}, guest.Counts{}, guest.Ack{}, guest.StdinReply{}, guest.Signal{}, guest.Entry{},
-	guest.WatchEvent{}, guest.Metrics{},
+	guest.WatchEvent{}, guest.Metrics{}, guest.LogMark{},
 	driver.Report{}, driver.Check{}, driver.Capabilities{},
 	// Generated: that they are up to date is checked here, too.
 	gen.CreateRequest{}, gen.Created{}, gen.Start{}, gen.Stats{}, gen.Info{}, gen.TimeoutRequest{}, gen.ErrorBody{},
@@ -178,7 +178,7 @@ func empty(t testing.TB) *Server {
 var values = map[string]string{
 	"path": "/tmp/x", "to": "/tmp/y", "user": "root", "mode": "644", "depth": "2", "recursive": "1",
 	"all": "1", "follow": "0", "since": "3", "stdout": "1", "stderr": "2", "offset": "9", "process": "p1", "probe": "0", "kill": "0",
-	"output": "1", "background": "1", "command": "1",
+	"from": "p1", "output": "1", "background": "1", "command": "1",
 }
 
 var bodies = map[string]string{

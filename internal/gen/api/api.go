@@ -114,6 +114,9 @@ type LimitStatus = sandbox.LimitStatus
 // Limits Bounds on what a sandbox may use; 0 is the default of the installation.
 type Limits = sandbox.Limits
 
+// LogMark Stands in a stream of logs before the frames of a process, and at the end.
+type LogMark = wire.LogMark
+
 // Metrics What the sandbox counts inside; its own word.
 type Metrics = wire.Metrics
 

@@ -227,6 +227,14 @@ type ErrorBody struct {
 	Error *sandbox.Error `json:"error"`
 }
 
+// LogMark is the payload of a [FrameJSON] in the public API's streams of logs,
+// which hold the output of several processes: it goes before that of each, and
+// the last one says that nothing is missing. Guests send none.
+type LogMark struct {
+	Process string `json:"process,omitempty"` // whose output follows
+	End     bool   `json:"end,omitempty"`
+}
+
 // FrameType says what a frame holds.
 type FrameType uint8
 
@@ -236,7 +244,7 @@ const (
 	FrameGap       FrameType = 2 // payload: uint64, bytes of Stream lost from Offset on
 	FrameExit      FrameType = 3 // payload: JSON sandbox.Exit; the last frame
 	FrameKeepalive FrameType = 4 // no payload
-	FrameJSON      FrameType = 5 // payload: JSON, for watches
+	FrameJSON      FrameType = 5 // payload: JSON, for watches, and marks in logs
 )
 
 // Stream numbers an output stream.

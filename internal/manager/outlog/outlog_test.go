@@ -23,10 +23,12 @@ type replay struct {
 	exit *sandbox.Exit
 }
 
-// decode reads frames and checks that offsets follow one another.
-func decode(t *testing.T, frames []byte) *replay {
+// decode reads frames and checks that offsets follow one another from those
+// given on.
+func decode(t *testing.T, frames []byte, from ...int64) *replay {
 	t.Helper()
 	var p replay
+	copy(p.at[1:], from)
 	r := bytes.NewReader(frames)
 	for {
 		f, err := wire.ReadFrame(r)
@@ -73,7 +75,7 @@ func open(t *testing.T, dir string) *Log {
 func read(t *testing.T, l *Log) *replay {
 	t.Helper()
 	var b bytes.Buffer
-	if err := l.CopyTo(t.Context(), &b, false, func() error { return nil }); err != nil {
+	if err := l.CopyTo(t.Context(), &b, Offsets{}, false, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return decode(t, b.Bytes())
@@ -176,7 +178,7 @@ func TestFollow(t *testing.T) {
 	var out bytes.Buffer
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := l.CopyTo(t.Context(), &out, true, func() error { return nil }); err != nil {
+		if err := l.CopyTo(t.Context(), &out, Offsets{}, true, func() error { return nil }); err != nil {
 			t.Error(err)
 		}
 	})
@@ -195,7 +197,48 @@ func TestFollow(t *testing.T) {
 	l = open(t, t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := l.CopyTo(ctx, io.Discard, true, func() error { return nil }); err == nil {
+	if err := l.CopyTo(ctx, io.Discard, Offsets{}, true, func() error { return nil }); err == nil {
 		t.Error("follow went on after its context")
+	}
+}
+
+// TestResume: a reader that has had any part of a log gets the rest of it, no
+// byte twice and none left out.
+func TestResume(t *testing.T) {
+	l := open(t, filepath.Join(t.TempDir(), "log"))
+	block := bytes.Repeat([]byte("0123456789abcdef"), wire.MaxPayload/16)
+	var at [3]int64
+	for i := range 3 * SegmentBytes / len(block) {
+		s := wire.Stream(1 + i%2)
+		if i == 3 { // bytes that were lost before they came
+			at[s] += 100
+		}
+		write(t, l, s, at[s], string(block))
+		at[s] += int64(len(block))
+	}
+	if err := l.Jump(wire.Stdout, at[wire.Stdout]+7); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.End(sandbox.Exit{Code: 2}); err != nil {
+		t.Fatal(err)
+	}
+	whole := read(t, l)
+	for _, from := range []Offsets{
+		{}, {1, 0}, {0, 1}, {int64(len(block)), int64(len(block))}, {int64(len(block)) - 1, 5}, {int64(len(block)) + 50, int64(len(block)) + 50},
+		{at[wire.Stdout], at[wire.Stderr]}, {at[wire.Stdout] + 3, 0}, {at[wire.Stdout] + 7, at[wire.Stderr] - 1},
+	} {
+		var b bytes.Buffer
+		if err := l.CopyTo(t.Context(), &b, from, false, func() error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		p := decode(t, b.Bytes(), from.Stdout, from.Stderr)
+		if p.exit == nil || p.exit.Code != 2 || p.at != whole.at {
+			t.Errorf("from %+v: it ends at %v with %+v, want %v", from, p.at, p.exit, whole.at)
+		}
+		for _, s := range []wire.Stream{wire.Stdout, wire.Stderr} {
+			if !bytes.HasSuffix(whole.data[s].Bytes(), p.data[s].Bytes()) {
+				t.Errorf("from %+v: other bytes of stream %d", from, s)
+			}
+		}
 	}
 }

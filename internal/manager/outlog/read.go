@@ -13,12 +13,15 @@ import (
 	"github.com/belljar-sh/belljar/internal/guest/wire"
 )
 
-// CopyTo writes the log to w as frames, from the beginning, with a gap frame
-// where bytes are missing. With follow it goes on until the exit has been
+// Offsets are bytes of the two streams of a process.
+type Offsets struct{ Stdout, Stderr int64 }
+
+// CopyTo writes the log to w as frames, from the given bytes on, with a gap
+// frame where bytes are missing. With follow it goes on until the exit has been
 // written, the log is closed or ctx ends. flush is called whenever w has all
 // there is.
-func (l *Log) CopyTo(ctx context.Context, w io.Writer, follow bool, flush func() error) error {
-	c := &copier{l: l, w: w, next: -1}
+func (l *Log) CopyTo(ctx context.Context, w io.Writer, from Offsets, follow bool, flush func() error) error {
+	c := &copier{l: l, w: w, next: -1, at: [3]int64{wire.Stdout: from.Stdout, wire.Stderr: from.Stderr}}
 	for {
 		segs, size, more, changed := l.state()
 		for i, s := range segs {
@@ -97,22 +100,45 @@ func (c *copier) frames(r *bufio.Reader) error {
 		if err != nil {
 			return fmt.Errorf("outlog: %w", err)
 		}
-		if f.Type == wire.FrameData && int64(f.Offset) > c.at[f.Stream] {
-			if _, err := c.w.Write(gap(nil, f.Stream, c.at[f.Stream], int64(f.Offset))); err != nil {
-				return err
-			}
-		}
-		f.Put(buf)
-		b := buf[:wire.HeaderLen+int(f.Len)]
-		if _, err := io.ReadFull(r, b[wire.HeaderLen:]); err != nil {
+		b := buf[wire.HeaderLen : wire.HeaderLen+int(f.Len)]
+		if _, err := io.ReadFull(r, b); err != nil {
 			return fmt.Errorf("outlog: %w", err)
 		}
-		if _, err := c.w.Write(b); err != nil {
+		c.done += wire.HeaderLen + int64(f.Len)
+		if err := c.frame(f, b, buf); err != nil {
 			return err
 		}
-		c.done += int64(len(b))
-		if f.Type == wire.FrameData || f.Type == wire.FrameGap {
-			c.at[f.Stream] = after(f, b[wire.HeaderLen:])
-		}
 	}
+}
+
+// frame copies one frame, but for bytes that the reader has had. The payload b
+// lies in buf behind the place of a head.
+func (c *copier) frame(f wire.Frame, b, buf []byte) error {
+	if f.Type != wire.FrameData && f.Type != wire.FrameGap {
+		f.Put(buf)
+		_, err := c.w.Write(buf[:wire.HeaderLen+len(b)])
+		return err
+	}
+	at, end := &c.at[f.Stream], after(f, b)
+	if end <= *at {
+		return nil
+	}
+	if f.Type == wire.FrameGap {
+		b = gap(nil, f.Stream, *at, end)
+		*at = end
+		_, err := c.w.Write(b)
+		return err
+	}
+	if lost := gap(nil, f.Stream, *at, int64(f.Offset)); len(lost) > 0 {
+		if _, err := c.w.Write(lost); err != nil {
+			return err
+		}
+		*at = int64(f.Offset)
+	}
+	had := int(*at - int64(f.Offset))
+	f.Offset, f.Len = uint64(*at), uint32(len(b)-had)
+	f.Put(buf[had:]) // right before the bytes that are left
+	*at = end
+	_, err := c.w.Write(buf[had : wire.HeaderLen+len(b)])
+	return err
 }
