@@ -47,7 +47,7 @@ func testCrash(t *testing.T) {
 	d := newDriver(t)
 	for _, point := range []string{
 		"gvisor.new.ids", "gvisor.new.cgroup", "gvisor.new.files", "gvisor.new.sentry",
-		"gvisor.new.gofer", "gvisor.new.boot", "gvisor.start", "running",
+		"gvisor.new.gofer", "gvisor.new.record", "gvisor.new.boot", "gvisor.start", "running",
 	} {
 		t.Run(point, func(t *testing.T) {
 			req := request(t)

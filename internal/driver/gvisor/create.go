@@ -74,6 +74,7 @@ func (d *Driver) create(ctx context.Context, req *driver.CreateRequest) (_ *Inst
 		{"files", c.prepare},
 		{"sentry", c.startSentry},
 		{"gofer", c.startGofer},
+		{"record", c.record},
 		{"root", c.serveRoot},
 		{"boot", func() error { return c.awaitBoot(ctx) }},
 	}

@@ -46,6 +46,7 @@
 // # Ends
 //
 // A role dies with the thread that started it, which lives as long as its keeper
-// (spawner). What a killed keeper leaves is found by cgroup and by command line
-// (Reap).
+// (spawner). What a killed keeper leaves is found by cgroup, by the number and
+// start time of its processes, which are recorded before guest code runs, and,
+// where the keeper died before that, by command line (Reap).
 package gvisor

@@ -78,8 +78,8 @@ type handleData struct {
 
 // Handle names the cgroups that Create would make. All else that Create
 // acquires outside Dir (processes, detached mounts, an unnamed file, the lock
-// on a range of ids) the kernel gives back with the keeper, or Reap finds by the
-// sandbox's ID.
+// on a range of ids) the kernel gives back with the keeper, or Reap finds by
+// what Create records in Dir or by the sandbox's ID.
 func (d *Driver) Handle(req *driver.CreateRequest) (driver.Handle, error) {
 	h := driver.Handle{Boundary: sandbox.GVisor, ID: req.ID, Dir: req.Dir}
 	data, err := json.Marshal(handleData{Cgroups: uniquePlaces(d.cgroups.dirs(req.ID))})

@@ -36,14 +36,23 @@ func (d *Driver) Reap(ctx context.Context, h driver.Handle) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	// The processes first: as long as there is a sentry it may start others.
+	recorded, complete, err := readRecord(h.Dir)
+	if err != nil {
+		return fmt.Errorf("processes of %s: %w", h.ID, err)
+	}
+	if err := recorded.kill(ctx, h.ID); err != nil {
+		return err
+	}
 	if err := d.ids.killRoles(ctx, h.ID); err != nil {
 		return err
 	}
 	if len(data.Cgroups) == 0 {
+		if complete {
+			return nil
+		}
 		return d.ids.awaitDying(ctx, h.ID)
 	}
 	// A cgroup that could be removed had no process, a dying one neither.
-	var err error
 	for _, p := range data.Cgroups {
 		err = errors.Join(err, removeCgroup(ctx, p))
 	}
@@ -52,7 +61,8 @@ func (d *Driver) Reap(ctx context.Context, h driver.Handle) error {
 
 // killRoles kills the processes that gVisor's roles run as for a sandbox, and
 // returns nil when a search has found none. All others of the sandbox live in
-// their PID namespaces, and have ended when these have.
+// their PID namespaces, and have ended when these have. It is for a keeper that
+// died between starting them and recording them.
 func (own identity) killRoles(ctx context.Context, id sandbox.ID) error {
 	none := func() ([]int, error) {
 		pids, err := own.findRoles(id)
@@ -182,7 +192,8 @@ func (own identity) isDying(pid int) bool {
 // isRole tells by its command line whether a process is the sentry or gofer of
 // a sandbox: the first word is the role's, the last is the ID. No guest can
 // forge one: guest processes are threads of stubs, which have no command line
-// of their own, and IDs are random.
+// of their own, and IDs are random. A sentry that a guest has taken over could
+// give itself another; it is recorded before there is a guest.
 func (own identity) isRole(pid int, id sandbox.ID) bool {
 	if !own.mayBeRole(pid) {
 		return false
