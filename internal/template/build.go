@@ -88,6 +88,7 @@ type build struct {
 	aptopts  []string
 	packages []string
 	log      func(string)
+	group    *group // of a program that runs in one of its own
 }
 
 func newBuild(o BuildOptions) (*build, error) {

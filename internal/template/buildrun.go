@@ -111,9 +111,11 @@ func (b *build) wait(cmd *exec.Cmd, stderr io.Reader) error {
 	var t tail
 	var reading sync.WaitGroup
 	reading.Go(func() { t.read(stderr, b.log) })
-	err := cmd.Wait()
-	if cmd.SysProcAttr.Setpgid {
-		unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // what it may have left; usually nothing
+	var err error
+	if b.group != nil {
+		err = b.group.wait()
+	} else {
+		err = cmd.Wait()
 	}
 	reading.Wait()
 	if err == nil {
@@ -176,7 +178,8 @@ func (b *build) userCommand(ctx context.Context) (*exec.Cmd, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	prepare(cmd, os.TempDir()) // one that the subordinate ids can reach too
 	// It removes its scratch space when it is asked to end; it has a moment.
-	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) }
+	b.group = &group{cmd: cmd}
+	cmd.Cancel = func() error { return b.group.signal(unix.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
 	return cmd, nil
 }

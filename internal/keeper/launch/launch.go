@@ -48,6 +48,7 @@ type Process struct {
 	IDsReason string
 
 	opts     Options
+	process  *os.Process
 	lifeline *os.File // nil without
 	ready    chan struct{}
 	done     chan struct{}
@@ -96,7 +97,7 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 		}
 		return nil, d.discard(err)
 	}
-	p.PID, p.IDs, p.IDsReason = s.cmd.Process.Pid, s.ids, s.idsReason
+	p.process, p.PID, p.IDs, p.IDsReason = s.cmd.Process, s.cmd.Process.Pid, s.ids, s.idsReason
 	go p.watch(s, status)
 	return p, nil
 }
@@ -199,28 +200,18 @@ func (p *Process) Close(ctx context.Context) error {
 	if p.lifeline != nil {
 		p.lifeline.Close()
 	} else {
-		p.signal(unix.SIGTERM)
+		_ = p.process.Signal(unix.SIGTERM) // one that has ended has nothing to hear
 	}
 	select {
 	case <-p.done:
 	case <-ctx.Done():
-		p.signal(unix.SIGKILL)
+		_ = p.process.Kill()
 		<-p.done
 	}
 	if _, err := os.Lstat(p.Dir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	return Reap(context.WithoutCancel(ctx), p.Dir, p.opts)
-}
-
-// signal reaches the engine itself and no later process of its number: it is
-// our child and has not been waited for while done is open.
-func (p *Process) signal(sig unix.Signal) {
-	select {
-	case <-p.done:
-	default:
-		unix.Kill(p.PID, sig)
-	}
 }
 
 // Detach lets the keeper live on without this process. A keeper with a
