@@ -157,6 +157,9 @@ func (w *Watch) Next() (WatchEvent, error) {
 		if err != nil {
 			return ev, streamError(w.ctx, err)
 		}
+		if f.Len > wire.MaxJSONFrame {
+			return ev, sandbox.Errorf(sandbox.Internal, "a watch event of %d bytes", f.Len)
+		}
 		b := make([]byte, f.Len)
 		if _, err := io.ReadFull(w.r, b); err != nil {
 			return ev, streamError(w.ctx, err)
@@ -166,6 +169,9 @@ func (w *Watch) Next() (WatchEvent, error) {
 		case wire.FrameJSON:
 			if err := json.Unmarshal(b, &ev); err != nil {
 				return ev, sandbox.Errorf(sandbox.Internal, "a watch event is not JSON: %w", err)
+			}
+			if ev.Dropped < 0 {
+				return ev, sandbox.Errorf(sandbox.Internal, "a watch in which %d events were dropped", ev.Dropped)
 			}
 			return ev, nil
 		default:

@@ -146,7 +146,7 @@ func decodeChunk(f wire.Frame, b []byte) (c Chunk, skip bool, err error) {
 		}
 	case wire.FrameExit:
 		c.Kind = ChunkExit
-		err = json.Unmarshal(b, &c.Exit)
+		c.Exit, err = wire.DecodeExit(b)
 	case wire.FrameKeepalive:
 		skip = true
 	default:

@@ -17,9 +17,6 @@ import (
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
-// maxHelloReply bounds what a guest may say in answer to hello.
-const maxHelloReply = 1 << 20
-
 // create builds a sandbox. It is undone when the caller goes away before the
 // answer: nobody would know of it.
 func (k *keeper) create(w http.ResponseWriter, r *http.Request) {
@@ -244,30 +241,45 @@ func (b *box) sayHello(ctx context.Context, h *guest.Hello) (*guest.HelloReply, 
 		return nil, err
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxHelloReply))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, guest.MaxHelloReply+1))
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Unavailable, "the guest broke off its hello: %w", err)
 	}
-	return checkHello(resp.StatusCode, answer)
+	return checkHello(resp.StatusCode, answer, h.Start)
 }
 
-func checkHello(status int, answer []byte) (*guest.HelloReply, error) {
+// checkHello reads what a guest answered to a hello with start. Nothing of it
+// is passed on before it has been bounded and checked.
+func checkHello(status int, answer []byte, start *guest.Start) (*guest.HelloReply, error) {
+	if len(answer) > guest.MaxHelloReply {
+		return nil, badHello("more than %d bytes", guest.MaxHelloReply)
+	}
 	if status != http.StatusOK {
 		var e guest.ErrorBody
-		if json.Unmarshal(answer, &e) == nil && e.Error != nil {
-			return nil, e.Error
+		if guest.Decode(answer, &e) == nil {
+			if told := guest.CheckError(e.Error); told != nil {
+				return nil, told
+			}
 		}
-		return nil, sandbox.Errorf(sandbox.Internal, "the guest answered hello with status %d", status)
+		return nil, badHello("status %d without saying why", status)
 	}
 	var reply guest.HelloReply
-	if err := json.Unmarshal(answer, &reply); err != nil {
-		return nil, sandbox.Errorf(sandbox.Internal, "the guest's hello cannot be understood: %w", err)
+	if err := guest.Decode(answer, &reply); err != nil {
+		return nil, badHello("%v", err)
 	}
 	if reply.Protocol != guest.Protocol || reply.Build != build.ID() {
 		return nil, sandbox.Errorf(sandbox.Conflict, "belljar-guest is of another build than belljar-engine (%s)", build.ID()).
 			WithField("build", reply.Build).WithHint("install the programs together: make install")
 	}
+	if err := reply.Check(start); err != nil {
+		return nil, badHello("%v", err)
+	}
 	return &reply, nil
+}
+
+// badHello is the error of an answer that no honest guest gives.
+func badHello(format string, args ...any) error {
+	return sandbox.Errorf(sandbox.Internal, "the guest answered hello with "+format, args...)
 }
 
 // timeline collects the steps of a create. It is safe for concurrent use.

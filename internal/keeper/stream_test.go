@@ -106,7 +106,8 @@ func TestGuestThatLies(t *testing.T) {
 		"not JSON":      {200, "hello yourself", sandbox.Internal},
 		"other build":   {200, `{"protocol":1,"build":"0.0.0+other"}`, sandbox.Conflict},
 		"other version": {200, `{"protocol":99}`, sandbox.Conflict},
-		"unknown kind":  {500, `{"error":{"kind":"mischief","message":"boo"}}`, "mischief"},
+		"unknown kind":  {500, `{"error":{"kind":"mischief","message":"boo"}}`, sandbox.Internal},
+		"long reason":   {404, `{"error":{"kind":"not_found","message":"` + strings.Repeat("x", 1<<20) + `"}}`, sandbox.NotFound},
 		"no reason":     {503, "", sandbox.Internal},
 		"huge":          {200, string(make([]byte, 4<<20)), sandbox.Internal},
 	} {
@@ -115,6 +116,9 @@ func TestGuestThatLies(t *testing.T) {
 			_, err := k.Create(t.Context(), request(sandbox.NewID()))
 			if sandbox.KindOf(err) != tc.want {
 				t.Errorf("create: %v (%s), want %s", err, sandbox.KindOf(err), tc.want)
+			}
+			if n := len(err.Error()); n > 4<<10 {
+				t.Errorf("create: an error of %d bytes", n)
 			}
 		})
 	}

@@ -3,7 +3,6 @@ package manager
 import (
 	"bufio"
 	"encoding/binary"
-	"encoding/json"
 	"io"
 	"path/filepath"
 	"slices"
@@ -207,8 +206,8 @@ func (c *capture) take(f guest.Frame, b []byte) (ended bool, err error) {
 		// The next data shows it; nothing may come, so it is written down now.
 		err = c.log.Jump(f.Stream, int64(f.Offset)+int64(binary.BigEndian.Uint64(b)))
 	case guest.FrameExit:
-		var x sandbox.Exit
-		if err := json.Unmarshal(b, &x); err != nil {
+		x, err := guest.DecodeExit(b)
+		if err != nil {
 			return false, err
 		}
 		return true, c.log.End(x)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -36,7 +37,7 @@ func (m *Manager) commandEnded(e *entry, process string, x sandbox.Exit) {
 	if sb.Command == nil || sb.Command.Process != process {
 		return
 	}
-	x.Reason = tidy(x.Reason)
+	x.Reason = guest.Tidy(x.Reason)
 	if sb.Command.Exit == nil {
 		err := m.update(e, func(r *Record) ([]sandbox.Event, error) {
 			r.endCommand(x)

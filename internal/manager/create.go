@@ -314,34 +314,16 @@ func explicit(l sandbox.Limits) driver.Explicit {
 	}
 }
 
-// maxUsers bounds the users that a guest may tell of.
-const maxUsers = 1024
-
-// checkReply checks what the guest said to hello: its process is the one that
-// was asked for, its words are bounded.
-func (c *create) checkReply(r *guest.HelloReply) error {
-	if r.Process != nil && (c.start == nil || r.Process.ID != c.start.ID) {
-		return badGuest("another process than was asked for")
-	}
-	if r.StartError != nil {
-		if c.start == nil {
-			return badGuest("an error of a process that was not asked for")
-		}
-		if r.StartError = checkError(r.StartError); r.StartError == nil {
-			return badGuest("an error of no known kind")
-		}
-	}
-	if len(r.Users) > maxUsers {
-		return badGuest("a list of %d users", len(r.Users))
-	}
-	return nil
-}
-
 // finish makes the sandbox Running.
 func (c *create) finish(made *wire.Created) (Created, error) {
 	m, e := c.m, c.e
-	if err := c.checkReply(&made.Reply); err != nil {
-		return Created{}, err
+	// The keeper has checked it too.
+	var asked *guest.Start
+	if c.start != nil {
+		asked = &c.start.Start
+	}
+	if err := made.Reply.Check(asked); err != nil {
+		return Created{}, badGuest("an answer that cannot be: %v", err)
 	}
 	limits := append(slices.Clone(made.Limits), c.guestLimits(made.Limits)...)
 	out := Created{Process: made.Reply.Process, StartError: made.Reply.StartError}

@@ -3,7 +3,6 @@ package manager
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"io"
 
 	guest "github.com/belljar-sh/belljar/internal/guest/wire"
@@ -112,9 +111,9 @@ func (s *scanner) complete() error {
 		s.first = nil
 		return first(s.small)
 	case guest.FrameExit:
-		var x sandbox.Exit
-		if err := json.Unmarshal(s.small, &x); err != nil {
-			return badGuest("an exit that cannot be read: %v", err)
+		x, err := guest.DecodeExit(s.small)
+		if err != nil {
+			return badGuest("an exit that cannot be: %v", err)
 		}
 		s.ended = true
 		s.exit(x)

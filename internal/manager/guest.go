@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/sandbox"
@@ -121,13 +120,6 @@ func badGuest(format string, args ...any) error {
 		WithHint("something inside has damaged or replaced the guest; do not trust this sandbox")
 }
 
-// guestKinds are the kinds of error that a guest may answer with.
-var guestKinds = map[sandbox.Kind]bool{
-	sandbox.Invalid: true, sandbox.NotFound: true, sandbox.AlreadyExists: true, sandbox.Conflict: true,
-	sandbox.Unsupported: true, sandbox.Denied: true, sandbox.ResourceExhausted: true,
-	sandbox.Unavailable: true, sandbox.DeadlineExceeded: true, sandbox.Canceled: true, sandbox.Internal: true,
-}
-
 // guestError decodes the error of an answer. Kind and lengths are checked; the
 // sentences are the guest's.
 func guestError(resp *http.Response) error {
@@ -136,32 +128,12 @@ func guestError(resp *http.Response) error {
 		return err
 	}
 	var body guest.ErrorBody
-	if json.Unmarshal(b, &body) == nil {
-		if e := checkError(body.Error); e != nil {
+	if guest.Decode(b, &body) == nil {
+		if e := guest.CheckError(body.Error); e != nil {
 			return e
 		}
 	}
 	return badGuest("status %d without saying why", resp.StatusCode)
-}
-
-// checkError returns a guest's error with its sentences bounded, nil when it
-// is none or of a kind that a guest does not answer with.
-func checkError(from *sandbox.Error) *sandbox.Error {
-	if from == nil || !guestKinds[from.Kind] {
-		return nil
-	}
-	e := *from
-	e.Message, e.Hint, e.Field, e.Value = tidy(e.Message), tidy(e.Hint), tidy(e.Field), tidy(e.Value)
-	return &e
-}
-
-// tidy bounds a guest's string and makes it valid UTF-8.
-func tidy(s string) string {
-	s = clip(s)
-	if utf8.ValidString(s) {
-		return s
-	}
-	return string(bytes.ToValidUTF8([]byte(s), []byte("\ufffd")))
 }
 
 // settleTime is how long a failed request waits to learn whether its sandbox

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/internal/keeper/wire"
 	"github.com/belljar-sh/belljar/sandbox"
 )
@@ -201,7 +202,7 @@ func (m *Manager) follow(e *entry) {
 func (m *Manager) verdict(e *entry, st wire.Status) (reason, message string) {
 	switch x := st.Exit; {
 	case st.Fault != "":
-		return sandbox.EndFault, "the guest broke the protocol: " + tidy(st.Fault)
+		return sandbox.EndFault, "the guest broke the protocol: " + guest.Tidy(st.Fault)
 	case x == nil:
 		return sandbox.EndExited, "the guest has ended"
 	case x.OOM:
@@ -214,15 +215,6 @@ func (m *Manager) verdict(e *entry, st wire.Status) (reason, message string) {
 	default:
 		return sandbox.EndExited, "the guest has exited with " + strconv.Itoa(x.Code)
 	}
-}
-
-// clip bounds a sentence that may come from a guest.
-func clip(s string) string {
-	const most = 512
-	if len(s) > most {
-		return s[:most] + "..."
-	}
-	return s
 }
 
 // pauseFor waits for d and reports whether ctx still lives.

@@ -72,7 +72,10 @@ func (m *Manager) StartOutput(ctx context.Context, ref string, s Start) (io.Read
 	b := m.follower(g, s.ID, resp.Body)
 	b.scan.first = func(payload []byte) error {
 		var p guest.Process
-		if err := json.Unmarshal(payload, &p); err != nil || p.ID != s.ID {
+		if err := decodeOne(payload, &p); err != nil {
+			return err
+		}
+		if p.ID != s.ID {
 			return badGuest("another process than was asked for")
 		}
 		return nil

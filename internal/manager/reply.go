@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,13 +12,13 @@ import (
 )
 
 // Bounds on what a guest may answer with. A few bytes of JSON can decode to
-// hundreds of bytes of memory, so lists and large answers are counted too.
+// hundreds of bytes of memory, so lists are counted too, and guest/wire counts
+// the parts of large answers.
 const (
 	maxSmall   = 64 << 10 // counts and acknowledgements
 	maxEntry   = 1 << 20  // two paths and extended attributes, escaped
 	maxProcess = 8 << 20  // maxArgBytes of arguments, escaped
 	maxReply   = 16 << 20 // a list
-	maxTokens  = 16 << 10 // JSON tokens in one process or entry of more than maxSmall
 
 	// MaxEntries bounds the entries of a directory listing; a guest lists
 	// fewer.
@@ -52,33 +51,19 @@ func (g *Guest) decode(ctx context.Context, resp *http.Response, out any) error 
 	return decodeOne(b, out)
 }
 
-// decodeOne decodes one value.
+// checked is what a guest says that can be told from what it cannot say.
+type checked interface{ Check() error }
+
+// decodeOne decodes one value and checks it.
 func decodeOne(b []byte, out any) error {
-	if len(b) > maxSmall {
-		if err := countTokens(b); err != nil {
-			return err
-		}
+	err := guest.Decode(b, out)
+	if c, ok := out.(checked); ok && err == nil {
+		err = c.Check()
 	}
-	if err := json.Unmarshal(b, out); err != nil {
-		return badGuest("an answer that cannot be read: %v", err)
+	if err != nil {
+		return badGuest("an answer that cannot be: %v", err)
 	}
 	return nil
-}
-
-// countTokens refuses a value of many small parts, which would take far more
-// memory than its text.
-func countTokens(b []byte) error {
-	d := json.NewDecoder(bytes.NewReader(b))
-	for n := 0; ; n++ {
-		switch _, err := d.Token(); {
-		case err == io.EOF:
-			return nil
-		case err != nil:
-			return badGuest("an answer that cannot be read: %v", err)
-		case n >= maxTokens:
-			return badGuest("an answer of more than %d parts", maxTokens)
-		}
-	}
 }
 
 // List gets a list of at most most values, one at a time: more is the error of

@@ -23,9 +23,9 @@ func TestHostileLists(t *testing.T) {
 	}{
 		{"empty", text("[]"), 0},
 		{"null", text("null\n"), 0},
-		{"two", text(`[{"name":"a"},{"name":"b"}]` + "\n"), 2},
-		{"the most", bomb("{}", MaxEntries), MaxEntries},
-		{"one more", bomb("{}", MaxEntries+1), -1},
+		{"two", text(`[{"name":"a","type":"file"},{"name":"b","type":"file"}]` + "\n"), 2},
+		{"the most", bomb(`{"type":"file"}`, MaxEntries), MaxEntries},
+		{"one more", bomb(`{"type":"file"}`, MaxEntries+1), -1},
 		{"a bomb", bomb("{}", 5_500_000), -1},
 		{"a bomb in one", text(`[{"meta":{` + strings.Repeat(`"":"",`, 200_000) + `"":""}}]`), -1},
 		{"no list", text(`{"a":1}`), -1},

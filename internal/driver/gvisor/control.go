@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -100,19 +101,12 @@ func (c *control) call(ctx context.Context, method string, arg any) error {
 
 // readJSON reads one JSON value of at most maxReply bytes.
 func readJSON(conn net.Conn, into any) error {
-	var got []byte
-	buf := make([]byte, 4<<10)
-	for len(got) <= maxReply {
-		n, err := conn.Read(buf)
-		got = append(got, buf[:n]...)
-		if json.Valid(got) {
-			return json.Unmarshal(got, into)
-		}
-		if err != nil {
-			return err
-		}
+	limited := &io.LimitedReader{R: conn, N: maxReply}
+	err := json.NewDecoder(limited).Decode(into)
+	if err != nil && limited.N == 0 {
+		return errors.New("answer too long")
 	}
-	return errors.New("answer too long")
+	return err
 }
 
 // orCause prefers why ctx ended over the I/O error that its end brought about.

@@ -91,13 +91,6 @@ func transportError(ctx context.Context, err error) error {
 	return sandbox.Errorf(sandbox.Unavailable, "the sandbox does not answer").WithCause(err)
 }
 
-// kinds are the kinds that a guest may claim.
-var kinds = map[sandbox.Kind]bool{
-	sandbox.Invalid: true, sandbox.NotFound: true, sandbox.AlreadyExists: true, sandbox.Conflict: true,
-	sandbox.Unsupported: true, sandbox.Denied: true, sandbox.ResourceExhausted: true, sandbox.Unavailable: true,
-	sandbox.DeadlineExceeded: true, sandbox.Canceled: true, sandbox.Internal: true,
-}
-
 func readError(resp *http.Response) error {
 	var body wire.ErrorBody
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxError))
@@ -111,34 +104,16 @@ func readError(resp *http.Response) error {
 		}
 		return sandbox.Errorf(kind, "the sandbox answered with status %d", resp.StatusCode)
 	}
-	return Sanitize(body.Error)
+	return sanitize(body.Error)
 }
 
-// Sanitize bounds an error that a guest has written: an unknown kind becomes
-// Internal and long texts are cut. It returns nil for nil.
-func Sanitize(e *sandbox.Error) error {
-	if e == nil {
-		return nil
+// sanitize bounds an error that a guest has written; one of an unknown kind
+// becomes Internal.
+func sanitize(e *sandbox.Error) *sandbox.Error {
+	if out := wire.CheckError(e); out != nil {
+		return out
 	}
-	kind := e.Kind
-	if !kinds[kind] {
-		kind = sandbox.Internal
-	}
-	out := sandbox.Errorf(kind, "%s", cut(e.Message, 1024))
-	if e.Field != "" {
-		out = out.WithField(cut(e.Field, 64), e.Value)
-	}
-	if e.Hint != "" {
-		out = out.WithHint("%s", cut(e.Hint, 512))
-	}
-	return out
-}
-
-func cut(s string, n int) string {
-	if len(s) > n {
-		return s[:n] + "..."
-	}
-	return s
+	return sandbox.Errorf(sandbox.Internal, "the sandbox answered with an error of no known kind")
 }
 
 // do sends c and decodes the reply into out, which may be nil.
@@ -192,7 +167,7 @@ func (c *Client) Hello(ctx context.Context, h wire.Hello) (wire.HelloReply, erro
 	var r wire.HelloReply
 	err := c.post(ctx, "/hello", h, &r)
 	if r.StartError != nil {
-		r.StartError = sandbox.AsError(Sanitize(r.StartError))
+		r.StartError = sanitize(r.StartError)
 	}
 	return r, err
 }

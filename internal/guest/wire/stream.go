@@ -10,8 +10,8 @@ import (
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
-// maxJSONFrame bounds a frame of JSON: an exit or a watch event.
-const maxJSONFrame = 64 << 10
+// MaxJSONFrame bounds a frame of JSON: an exit or a watch event.
+const MaxJSONFrame = 64 << 10
 
 // streamBuffer lets small frames be read several at a time.
 const streamBuffer = 32 << 10
@@ -67,7 +67,7 @@ func (o *OutputReader) Next() (Event, error) {
 }
 
 func (o *OutputReader) payload(f Frame) ([]byte, error) {
-	if f.Type != FrameData && f.Len > maxJSONFrame {
+	if f.Type != FrameData && f.Len > MaxJSONFrame {
 		return nil, fmt.Errorf("wire: frame of type %d and %d bytes", f.Type, f.Len)
 	}
 	if cap(o.buf) < int(f.Len) {
@@ -96,10 +96,11 @@ func (o *OutputReader) check(e Event, payload []byte) (Event, error) {
 		e.Lost = int64(lost)
 		return e, o.advance(e, e.Lost)
 	case FrameExit:
-		e.Exit = new(sandbox.Exit)
-		if err := json.Unmarshal(payload, e.Exit); err != nil {
-			return e, fmt.Errorf("wire: exit frame: %w", err)
+		x, err := DecodeExit(payload)
+		if err != nil {
+			return e, err
 		}
+		e.Exit = &x
 		o.done = true
 		return e, nil
 	case FrameKeepalive:
@@ -146,7 +147,7 @@ func (w *WatchReader) Next() (WatchEvent, error) {
 		if f.Type == FrameKeepalive && f.Len == 0 {
 			continue
 		}
-		if f.Type != FrameJSON || f.Len > maxJSONFrame {
+		if f.Type != FrameJSON || f.Len > MaxJSONFrame {
 			return WatchEvent{}, fmt.Errorf("wire: frame of type %d and %d bytes in a watch", f.Type, f.Len)
 		}
 		return w.event(f.Len)
