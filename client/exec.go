@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -45,6 +46,11 @@ type ExecOptions struct {
 	Timeout time.Duration // then the whole tree is killed and Exit.TimedOut set; 0: none
 	Keep    bool          // descendants outlive the process
 	Tag     string
+	// Lease is how long the process lives on when this client has died or the
+	// daemon cannot be reached: then the whole tree is killed. 0: 45 seconds,
+	// longer than Exec tries to come back; less than that may kill a process
+	// over a slow restart of the daemon.
+	Lease time.Duration
 	// Started, when set, is called once the process runs.
 	Started func(Process)
 }
@@ -53,6 +59,7 @@ func (o *ExecOptions) start() Start {
 	s := Start{
 		ID: o.ID, Argv: o.Argv, Env: o.Env, Cwd: o.Cwd, User: o.User,
 		Stdin: o.Stdin != nil, Tag: o.Tag, Timeout: o.Timeout, Keep: o.Keep,
+		Lease: cmp.Or(o.Lease, ownerGrace),
 	}
 	if s.ID == "" {
 		s.ID = NewProcessID()
@@ -74,6 +81,9 @@ func (o *ExecOptions) start() Start {
 //
 // When the sandbox itself ends, Exit tells it as a process killed by signal 9,
 // with OOM, TimedOut and Reason set as they apply.
+//
+// The process does not outlive its client for long: see ExecOptions.Lease. What
+// is to go on by itself is for [Client.Start].
 //
 // When ctx ends the process is killed and the error's kind is
 // [sandbox.Canceled] or [sandbox.DeadlineExceeded].
@@ -126,6 +136,7 @@ func (c *Client) forget(ctx context.Context, ref, process string, exited bool) {
 
 const (
 	patience   = 30 * time.Second // without any answer
+	ownerGrace = patience + 15*time.Second
 	firstPause = 5 * time.Millisecond
 	longPause  = 500 * time.Millisecond
 )

@@ -130,6 +130,9 @@ const (
 	EventState EventKind = "state" // the life cycle moved on
 	EventLimit EventKind = "limit" // a limit was hit
 	EventExit  EventKind = "exit"  // a process ended
+	// EventOrphan: a process was killed because its client did not come back
+	// in time; its exit follows.
+	EventOrphan EventKind = "orphan"
 )
 
 // Event is one thing that happened to a sandbox, in the order of Seq.

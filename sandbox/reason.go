@@ -18,6 +18,10 @@ const (
 	EndStopped  = "stopped"  // the daemon was stopped with all its sandboxes
 )
 
+// ReasonOrphaned is the [Exit].Reason of a process that was killed because its
+// client did not come back in time.
+const ReasonOrphaned = "orphaned"
+
 // endPrefix begins the reason of a process whose sandbox has ended under it.
 const endPrefix = "the sandbox ended: "
 

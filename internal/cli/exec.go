@@ -29,7 +29,9 @@ func (a *app) execCommand() *cobra.Command {
 		Short: "run a command in a sandbox",
 		Long: `Exec runs a command in a sandbox, passes its streams and exit code through and,
 when it has exited or its time is over, kills what it has left behind. A command
-that is started with -d goes on by itself: see belljar logs.`,
+that is started with -d goes on by itself: see belljar logs. When belljar exec is
+killed and cannot tell the command, it is killed with all that it has started
+45 seconds later.`,
 		Example:           "  belljar exec work -- make test\n  belljar exec -it work bash\n  belljar exec -u root --timeout 30s work -- id",
 		Args:              args(cobra.MinimumNArgs(2)),
 		ValidArgsFunction: a.firstSandbox,

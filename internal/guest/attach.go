@@ -88,6 +88,7 @@ func (p *process) attach(off [2]int64) (*reader, error) {
 	r := &reader{wake: make(chan struct{}, 1)}
 	r.poke()
 	p.out.readers[r] = struct{}{}
+	p.lease.renew()
 	for _, s := range p.streams {
 		s.poke()
 	}
@@ -100,6 +101,9 @@ func (p *process) detach(r *reader) {
 	delete(p.out.readers, r)
 	if len(p.out.readers) == 0 {
 		p.out.heldUntil = time.Now().Add(p.server.cfg.ReaderGrace)
+		if !p.out.exited {
+			p.lease.count()
+		}
 		for _, s := range p.streams {
 			s.poke()
 		}

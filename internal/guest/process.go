@@ -39,7 +39,8 @@ type process struct {
 
 	out     outputs
 	streams []*stream
-	turn    int // guarded by out.mu
+	turn    int   // guarded by out.mu
+	lease   lease // guarded by out.mu
 
 	mu       sync.Mutex
 	reaped   bool
@@ -153,6 +154,7 @@ func (p *process) run(pid int, timeout time.Duration) {
 	}
 	p.out.mu.Lock()
 	p.out.heldUntil = time.Now().Add(p.server.cfg.ReaderGrace)
+	p.lease.begin(p.orphan)
 	p.out.mu.Unlock()
 	for _, s := range p.streams {
 		go s.pump(p.settled)
@@ -194,7 +196,8 @@ func (p *process) ended(ws unix.WaitStatus) {
 		exit.Reason = "timeout"
 	}
 	p.mu.Unlock()
-	if !p.keepTree || exit.TimedOut {
+	orphaned := p.orphaned(exit)
+	if !p.keepTree || exit.TimedOut || orphaned {
 		p.server.noteFull(p.tree)
 		p.tree.kill(p.server.base)
 	}
@@ -206,6 +209,7 @@ func (p *process) ended(ws unix.WaitStatus) {
 	}
 	p.out.mu.Lock()
 	p.out.exited = true
+	p.lease.renew() // nothing is left to kill
 	p.out.mu.Unlock()
 	for _, s := range p.streams {
 		s.interrupt()

@@ -73,6 +73,9 @@ func checkStart(req *wire.Start) error {
 	if req.Timeout < 0 {
 		return bad("timeout", req.Timeout.String(), "a timeout is not negative")
 	}
+	if req.Lease < 0 {
+		return bad("lease", req.Lease.String(), "a lease is not negative")
+	}
 	return sandbox.CheckEnv(req.Env)
 }
 
@@ -94,9 +97,9 @@ func (s *Server) launch(p *process, req *wire.Start) error {
 		return err
 	}
 	p.info = wire.Process{
-		ID: req.ID, Tag: req.Tag, Argv: slices.Clone(req.Argv), Cwd: cwd, User: id.name, PTY: req.PTY != nil,
+		ID: req.ID, Tag: req.Tag, Argv: slices.Clone(req.Argv), Cwd: cwd, User: id.name, PTY: req.PTY != nil, Lease: req.Lease,
 	}
-	p.keepTree = req.KeepTree
+	p.keepTree, p.lease.time = req.KeepTree, req.Lease
 	ends, err := p.connect(c, req, id, max(s.defaults().Limits.OutputBytes, 0))
 	if err != nil {
 		return spawnError(stepDescriptors, err, req, cwd)

@@ -122,6 +122,7 @@ func (m *Manager) adoptOne(k Keeper, st wire.Status) bool {
 			m.recapture(e, id)
 		}
 		m.resumeCommand(e)
+		m.spawn(func() { m.findLeases(e) })
 	}
 	m.log.Info("adopted", "sandbox", e.id, "keeper", k.Name())
 	return true

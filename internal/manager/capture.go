@@ -217,4 +217,3 @@ func (c *capture) take(f guest.Frame, b []byte) (ended bool, err error) {
 	}
 	return false, err
 }
-

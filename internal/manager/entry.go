@@ -34,7 +34,8 @@ type entry struct {
 	streams  int             // of output that are open
 	looking  bool            // at limits, now and then
 	soon     bool            // a look at limits is due
-	watching bool            // the end of the first command is waited for
+	leases   map[string]*leased
+	watching bool // the end of the first command is waited for
 	// lost counts by process the bytes of output that were lost and have yet
 	// to be noted; losing tells that a goroutine is noting them.
 	lost   map[string]int64

@@ -39,6 +39,7 @@ func (m *Manager) StartProcess(ctx context.Context, ref string, s Start) (guest.
 	if p.ID != s.ID {
 		return p, badGuest("another process than was asked for")
 	}
+	m.lease(g.e, s.ID, s.Lease)
 	if s.Capture {
 		return p, m.startCapture(g.e, p)
 	}
@@ -69,6 +70,7 @@ func (m *Manager) StartOutput(ctx context.Context, ref string, s Start) (io.Read
 	if err != nil {
 		return nil, err
 	}
+	m.lease(g.e, s.ID, s.Lease)
 	b := m.follower(g, s.ID, resp.Body)
 	b.scan.first = func(payload []byte) error {
 		var p guest.Process
@@ -268,7 +270,12 @@ func (m *Manager) follower(g *Guest, id string, body io.ReadCloser) *outputBody 
 	b.scan.gap = func(stream guest.Stream, lost int64) { m.outputLost(g.e, id, lost) }
 	b.scan.exit = func(x sandbox.Exit) { m.exited(g.e, id, x) }
 	m.busy(g.e, 1)
-	b.closed = func() { m.busy(g.e, -1) }
+	b.closed = func() {
+		m.busy(g.e, -1)
+		if !b.scan.ended {
+			m.watchLease(g.e, id)
+		}
+	}
 	return b
 }
 
@@ -284,11 +291,15 @@ func (m *Manager) exited(e *entry, id string, x sandbox.Exit) {
 		case x.OOM:
 			m.note(e, sandbox.Event{Kind: sandbox.EventLimit, Limit: sandbox.LimitMemory, Process: id, Message: "the memory limit ended the process"})
 		}
+		if x.Reason == sandbox.ReasonOrphaned {
+			m.note(e, sandbox.Event{Kind: sandbox.EventOrphan, Process: id, Message: "its client did not come back: it was killed with all that it had started"})
+		}
 		m.note(e, sandbox.Event{Kind: sandbox.EventExit, Process: id, Message: sentence(x)})
 		if !e.captured(id) {
 			m.commandEnded(e, id, x)
 		}
 	})
+	m.unlease(e, id)
 	m.lookSoon(e)
 }
 

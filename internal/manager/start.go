@@ -47,6 +47,12 @@ func (s *Start) check() error {
 	if s.Timeout < 0 || s.Timeout > sandbox.MaxTimeout {
 		return sandbox.Errorf(sandbox.Invalid, "a timeout lies between 0 (none) and %v", sandbox.MaxTimeout).WithField("timeout", s.Timeout.String())
 	}
+	if s.Lease < 0 || s.Lease > sandbox.MaxTimeout {
+		return sandbox.Errorf(sandbox.Invalid, "a lease lies between 0 (none) and %v", sandbox.MaxTimeout).WithField("lease", s.Lease.String())
+	}
+	if s.Lease > 0 && s.Capture {
+		return sandbox.Errorf(sandbox.Invalid, "a process whose output is kept has the daemon for a reader, and needs no lease").WithField("lease", s.Lease.String())
+	}
 	if len(s.Tag) > maxTag {
 		return sandbox.Errorf(sandbox.Invalid, "a tag has at most %d bytes", maxTag).WithField("tag", s.Tag)
 	}

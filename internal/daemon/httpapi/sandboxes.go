@@ -25,7 +25,7 @@ func start(s *api.Start) *manager.Start {
 	}
 	return &manager.Start{Capture: s.Capture, Start: guest.Start{
 		ID: id, Argv: s.Argv, Env: s.Env, Cwd: s.Cwd, User: s.User, PTY: s.PTY,
-		Stdin: s.Stdin, Tag: s.Tag, Timeout: s.Timeout, KeepTree: s.Keep,
+		Stdin: s.Stdin, Tag: s.Tag, Timeout: s.Timeout, KeepTree: s.Keep, Lease: s.Lease,
 	}}
 }
 

@@ -176,6 +176,10 @@ type Start struct {
 	// Keep Descendants outlive the process; otherwise they are killed with it.
 	Keep bool `json:"keep_tree,omitempty"`
 
+	// Lease In nanoseconds. When no stream of its output has been open for so long,
+	// the whole tree is killed: its client has gone for good. 0: it lives on.
+	Lease time.Duration `json:"lease,omitempty"`
+
 	// PTY Run in a terminal of that size.
 	PTY *PTYSize `json:"pty,omitempty"`
 

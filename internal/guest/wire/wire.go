@@ -44,6 +44,15 @@
 // reader gets a gap frame with their count. So nothing is lost silently. Before
 // the first reader, and after the last has gone, the program is held back for
 // [ReaderGrace] all the same: a reader that comes in time loses nothing.
+//
+// # Leases
+//
+// A process whose Start has a Lease belongs to its readers. When none has been
+// attached for so long, before the first or after the last, the process is
+// killed with all its descendants and its exit has the reason
+// [sandbox.ReasonOrphaned]. A reader that comes back in time, after a restart of
+// the daemon for instance, renews the lease. Without one a process lives on
+// whoever leaves.
 package wire
 
 import (
@@ -122,6 +131,9 @@ type Start struct {
 	// KeepTree leaves descendants alive when the process itself has exited;
 	// otherwise they are killed with it.
 	KeepTree bool `json:"keep_tree,omitempty"`
+	// Lease has the whole tree killed when no reader of the output has been
+	// attached for so long: 0, the process needs none. See the package comment.
+	Lease time.Duration `json:"lease,omitempty"`
 }
 
 // PTYSize is the window of a terminal.
@@ -144,6 +156,7 @@ type Process struct {
 	Stdout    Counts        `json:"stdout"`
 	Stderr    Counts        `json:"stderr"`
 	Stdin     int64         `json:"stdin"` // bytes taken so far
+	Lease     time.Duration `json:"lease,omitempty"`
 }
 
 // Counts are byte counts of one output stream.
