@@ -13,6 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	testenv.CatchSignals()
 	code := m.Run()
 	testenv.Cleanup()
 	os.Exit(code)

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -19,6 +18,7 @@ import (
 	"github.com/belljar-sh/belljar/internal/guest"
 	"github.com/belljar-sh/belljar/internal/guest/guestclient"
 	"github.com/belljar-sh/belljar/internal/guest/wire"
+	"github.com/belljar-sh/belljar/internal/testenv"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -27,13 +27,7 @@ const guestEnv = "BELLJAR_TEST_GUEST"
 // TestMain lets the test binary be the guest: a child process with the channel
 // on descriptor 3, as in a sandbox.
 func TestMain(m *testing.M) {
-	// What is ignored here would be in a guest too, as under nohup; what is
-	// caught is not.
-	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
-		if signal.Ignored(s) {
-			signal.Notify(make(chan os.Signal, 1), s)
-		}
-	}
+	testenv.CatchSignals()
 	if v := os.Getenv(guestEnv); v != "" {
 		if err := beGuest(v); err != nil {
 			fmt.Fprintln(os.Stderr, "guest:", err)
