@@ -144,9 +144,13 @@ func (d Dirs) MakeState() error {
 }
 
 // Private makes dir when it is missing, mode 0700, and checks that it is a
-// directory (no link) that belongs to the caller and that nobody else may
-// enter: in /tmp somebody else may have made it first.
+// directory (no link) that belongs to the caller, that nobody else may enter it
+// (in /tmp somebody else may have made it first) and that nobody else could put
+// another in its place ([CheckAncestors]).
 func Private(dir string) error {
+	if err := CheckAncestors(dir); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return dirError(dir, err)
 	}
@@ -159,6 +163,9 @@ func Private(dir string) error {
 // CheckPrivate is [Private] for a directory that must be there. A missing one
 // is [sandbox.NotFound].
 func CheckPrivate(dir string) error {
+	if err := CheckAncestors(dir); err != nil {
+		return err
+	}
 	info, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return sandbox.Errorf(sandbox.NotFound, "the directory does not exist").WithField("directory", dir)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/belljar-sh/belljar/internal/config"
 	"github.com/belljar-sh/belljar/internal/keeper"
 	"github.com/belljar-sh/belljar/internal/keeper/sock"
 	"github.com/belljar-sh/belljar/internal/keeper/wire"
@@ -62,12 +63,16 @@ func makeDir(run string) (d *newDir, err error) {
 }
 
 // KeepersDir returns RUN/keepers, making it and RUN when they are missing, and
-// checks that both are the caller's own and closed to others.
+// checks that both are the caller's own and closed to others, and that nobody
+// else could put others in their place.
 func KeepersDir(run string) (string, error) {
 	if !filepath.IsAbs(run) {
 		return "", sandbox.Errorf(sandbox.Invalid, "the runtime directory is an absolute path").WithField("runtime dir", run)
 	}
 	parent := filepath.Join(run, keepersDir)
+	if err := config.CheckAncestors(parent); err != nil {
+		return "", err
+	}
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return "", sandbox.Errorf(sandbox.Unavailable, "cannot make the runtime directory: %w", err).
 			WithField("runtime dir", run).WithHint("choose another with BELLJAR_RUNTIME_DIR")
@@ -76,6 +81,9 @@ func KeepersDir(run string) (string, error) {
 		if err := sock.CheckDir(dir); err != nil {
 			return "", err
 		}
+	}
+	if err := config.CheckAncestors(parent); err != nil { // those that were made meanwhile
+		return "", err
 	}
 	return parent, nil
 }
