@@ -157,7 +157,11 @@ func (g *Guest) explain(ctx context.Context, err error) error {
 			return sandbox.Errorf(sandbox.Unavailable, "the sandbox does not answer").WithCause(err)
 		}
 	case e.Kind == sandbox.NotFound, e.Kind == sandbox.Conflict:
-		if !g.settled(ctx, 0) {
+		wait := time.Duration(0)
+		if e.Field == "id" && e.Value == string(g.e.id) { // the keeper's word of the sandbox, not the guest's of something in it
+			wait = settleTime
+		}
+		if !g.settled(ctx, wait) {
 			return e
 		}
 	default:
