@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -45,6 +46,39 @@ func (s *Server) entry(dir int, name, shown string) (wire.Entry, error) {
 	return e, nil
 }
 
+// follow adds what a link leads to; nothing when it leads nowhere.
+func follow(e *wire.Entry, dir int, name string) {
+	if e.Type != wire.TypeSymlink {
+		return
+	}
+	fd, err := openAt(dir, name, unix.O_PATH, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	to, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil || unix.Fstat(fd, &st) != nil {
+		return
+	}
+	e.Resolved, e.TargetMode, e.TargetType = to, st.Mode&0o7777, wire.TypeOther
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		e.TargetType = wire.TypeFile
+	case unix.S_IFDIR:
+		e.TargetType = wire.TypeDir
+	}
+}
+
+// described is entry with links followed where the request asks for that.
+func (s *Server) described(t target, dir int, name, shown string) (wire.Entry, error) {
+	e, err := s.entry(dir, name, shown)
+	if err == nil && t.resolves() {
+		follow(&e, dir, name)
+	}
+	return e, err
+}
+
 // meta returns the user's extended attributes of p; none where there are none.
 func meta(p string) map[string]string {
 	var list [8 << 10]byte
@@ -78,7 +112,7 @@ func (s *Server) getStat(q *request) error {
 	}
 	var e wire.Entry
 	err = s.as(t.id, func() (err error) {
-		e, err = s.entry(unix.AT_FDCWD, t.path, t.path)
+		e, err = s.described(t, unix.AT_FDCWD, t.path, t.path)
 		return err
 	})
 	if err != nil {
@@ -96,7 +130,7 @@ func (s *Server) getDir(q *request) error {
 	if err != nil {
 		return err
 	}
-	l := &listing{s: s, q: q, out: []wire.Entry{}}
+	l := &listing{s: s, q: q, t: t, out: []wire.Entry{}}
 	err = s.as(t.id, func() error {
 		fd, err := openAt(unix.AT_FDCWD, t.path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 		if err != nil {
@@ -114,6 +148,7 @@ func (s *Server) getDir(q *request) error {
 type listing struct {
 	s   *Server
 	q   *request
+	t   target
 	out []wire.Entry
 }
 
@@ -144,7 +179,7 @@ func (l *listing) walk(d *os.File, shown string, depth int64) error {
 }
 
 func (l *listing) add(d *os.File, name, shown string, depth int64) error {
-	e, err := l.s.entry(int(d.Fd()), name, shown)
+	e, err := l.s.described(l.t, int(d.Fd()), name, shown)
 	if sandbox.KindOf(err) == sandbox.NotFound {
 		return nil // removed meanwhile
 	}
@@ -216,7 +251,7 @@ func (s *Server) postMove(q *request) error {
 		if err := unix.Renameat(unix.AT_FDCWD, t.path, dir, path.Base(to)); err != nil {
 			return fsError("to", to, err)
 		}
-		e, err = s.entry(dir, path.Base(to), to)
+		e, err = s.described(t, dir, path.Base(to), to)
 		return err
 	})
 	if err != nil {

@@ -77,7 +77,7 @@ func (s *Server) noteFull(t tree) {
 
 func (s *Server) getMetrics(q *request) error {
 	m := wire.Metrics{CPUs: runtime.NumCPU()}
-	m.MemTotal, m.MemUsed = memory()
+	m.MemTotal, m.MemUsed, m.MemCache = memory()
 	var fs unix.Statfs_t
 	if unix.Statfs("/", &fs) == nil {
 		size := int64(fs.Bsize)
@@ -97,6 +97,15 @@ func (s *Server) getMetrics(q *request) error {
 	return q.json(m)
 }
 
+// getEnv tells the environment that every process of the sandbox begins with.
+func (s *Server) getEnv(q *request) error {
+	env := s.defaults().Env
+	if env == nil {
+		env = map[string]string{}
+	}
+	return q.json(env)
+}
+
 func countProcesses() int64 {
 	names, err := readNames("/proc")
 	if err != nil {
@@ -111,10 +120,10 @@ func countProcesses() int64 {
 	return n
 }
 
-func memory() (total, used int64) {
+func memory() (total, used, cache int64) {
 	b, err := readSmall("/proc/meminfo", 64<<10)
 	if err != nil {
-		return 0, 0
+		return 0, 0, 0
 	}
 	var free int64 = -1
 	for line := range bytes.Lines(b) {
@@ -128,10 +137,12 @@ func memory() (total, used int64) {
 			total = kb << 10
 		case "MemAvailable:":
 			free = kb << 10
+		case "Cached:":
+			cache = kb << 10
 		}
 	}
 	if free < 0 {
-		return total, 0
+		return total, 0, cache
 	}
-	return total, total - free
+	return total, total - free, cache
 }

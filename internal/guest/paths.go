@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -46,6 +47,9 @@ type target struct {
 	slash bool   // the request's path ended in a slash: it means a directory
 	query url.Values
 }
+
+// resolves tells whether the request has links followed.
+func (t *target) resolves() bool { return t.query.Get("resolve") == "1" }
 
 // target reads user and path of a request.
 func (q *request) target(s *Server) (target, error) {
@@ -132,7 +136,7 @@ func fsError(field, p string, err error) error {
 	case unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.EFBIG, unix.ENOMEM, unix.EMLINK:
 		kind = sandbox.ResourceExhausted
 	case unix.ELOOP:
-		kind, why = sandbox.Invalid, "too many levels of links, or a link that may not be followed"
+		kind, why = sandbox.Invalid, wire.TooManyLinks
 	case unix.ENAMETOOLONG, unix.ENOTDIR, unix.EISDIR, unix.EINVAL, unix.ENXIO, unix.ENODEV:
 		kind = sandbox.Invalid
 	case unix.EXDEV:

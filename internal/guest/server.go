@@ -113,6 +113,7 @@ func (s *Server) routes() {
 	for pattern, h := range map[string]handler{
 		"GET /v1/ping":                   func(q *request) error { return noContent(q) },
 		"GET /v1/metrics":                s.getMetrics,
+		"GET /v1/env":                    s.getEnv,
 		"POST /v1/processes":             s.postProcess,
 		"GET /v1/processes":              s.listProcesses,
 		"GET /v1/processes/{id}":         s.getProcess,

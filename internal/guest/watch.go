@@ -53,6 +53,11 @@ func (s *Server) getWatch(q *request) error {
 	if err != nil {
 		return err
 	}
+	if t.query.Get("local") == "1" {
+		if err := s.as(t.id, func() error { return mustBeLocal(t.path) }); err != nil {
+			return err
+		}
+	}
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return fsError("path", t.path, err)
@@ -80,6 +85,21 @@ func (s *Server) getWatch(q *request) error {
 	w.f.Close()
 	<-done
 	return err
+}
+
+// remote are file systems that somebody else may change without a word to the
+// kernel here.
+var remote = map[int64]bool{
+	unix.NFS_SUPER_MAGIC: true, unix.FUSE_SUPER_MAGIC: true, unix.SMB_SUPER_MAGIC: true,
+	unix.CIFS_SUPER_MAGIC: true, unix.SMB2_SUPER_MAGIC: true,
+}
+
+func mustBeLocal(p string) error {
+	var st unix.Statfs_t
+	if unix.Statfs(p, &st) == nil && remote[int64(st.Type)] {
+		return sandbox.Errorf(sandbox.Invalid, "the path is on a mount that others change unseen").WithField("path", p)
+	}
+	return nil // what is not there is told by what comes next
 }
 
 // add watches dir and, in a recursive watch, what is below it. With announce

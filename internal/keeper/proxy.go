@@ -16,13 +16,15 @@ const (
 	guestPrefix = "/guest/"
 	// maxHeader bounds one header value that passes, either way.
 	maxHeader = 4 << 10
+	// maxMeta bounds the extended attributes of a file: 4 KiB of text, escaped.
+	maxMeta   = 32 << 10
 	copyChunk = 256 << 10
 )
 
 // Headers that pass. Everything else stays on its side: credentials of the
 // caller's do not reach a guest, and a guest sets nothing else of an answer.
 var (
-	toGuest   = []string{"Content-Type", "Range", guest.HeaderEOF}
+	toGuest   = []string{"Content-Type", "Range", guest.HeaderEOF, guest.HeaderMeta}
 	fromGuest = []string{"Content-Type", "Content-Range", "Accept-Ranges", "Last-Modified", guest.HeaderEOF}
 )
 
@@ -121,7 +123,11 @@ func setGeneration(h http.Header, gen uint64) {
 func pass(from http.Header, names []string) http.Header {
 	to := http.Header{}
 	for _, name := range names {
-		if v := from.Get(name); v != "" && len(v) <= maxHeader {
+		most := maxHeader
+		if name == guest.HeaderMeta {
+			most = maxMeta
+		}
+		if v := from.Get(name); v != "" && len(v) <= most {
 			to.Set(name, v)
 		}
 	}

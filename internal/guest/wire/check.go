@@ -135,6 +135,11 @@ func (e *Entry) Check() error {
 	default:
 		return fmt.Errorf("wire: an entry of type %q", Tidy(string(e.Type)))
 	}
+	switch e.TargetType {
+	case "", TypeFile, TypeDir, TypeOther:
+	default:
+		return fmt.Errorf("wire: a link to an entry of type %q", Tidy(string(e.TargetType)))
+	}
 	if e.Size < 0 {
 		return fmt.Errorf("wire: an entry of %d bytes", e.Size)
 	}
@@ -143,7 +148,7 @@ func (e *Entry) Check() error {
 
 // Check refuses counts that cannot be.
 func (m *Metrics) Check() error {
-	for _, n := range []int64{int64(m.CPUs), m.MemTotal, m.MemUsed, m.DiskTotal, m.DiskUsed, m.Processes} {
+	for _, n := range []int64{int64(m.CPUs), m.MemTotal, m.MemUsed, m.MemCache, m.DiskTotal, m.DiskUsed, m.Processes} {
 		if n < 0 {
 			return fmt.Errorf("wire: a count of %d", n)
 		}

@@ -13,26 +13,27 @@
 //	POST   /v1/quiesce                     -> 204; ends streams, syncs
 //	GET    /v1/ping                        -> 204
 //	GET    /v1/metrics                     -> Metrics
+//	GET    /v1/env                         -> the environment that hello gave, a JSON object of strings
 //	POST   /v1/processes                   Start -> Process
 //	POST   /v1/processes?output=1          Start -> a JSON frame with the Process, then its output from the beginning
 //	GET    /v1/processes                   -> []Process
 //	GET    /v1/processes/{id}              -> Process
 //	GET    /v1/processes/{id}/output?stdout=N&stderr=N   -> frames from these offsets on, to the exit frame
 //	POST   /v1/processes/{id}/ack          Ack -> 204
-//	POST   /v1/processes/{id}/stdin?offset=N   raw bytes -> StdinReply; Belljar-Eof: 1 closes after them
+//	POST   /v1/processes/{id}/stdin?offset=N   raw bytes -> StdinReply; Belljar-Eof: 1 closes after them; without an offset they come after what has been taken
 //	POST   /v1/processes/{id}/resize       PTYSize -> 204
 //	POST   /v1/processes/{id}/signal       Signal -> 204
 //	DELETE /v1/processes/{id}              kill the whole tree; 204 when nothing of it is left; forgets it
 //	GET    /v1/files?path=&user=           bytes; Range is honoured
 //	PUT    /v1/files?path=&user=&mode=     bytes -> Entry; parents are made, the old content stays until all has arrived
-//	GET    /v1/stat?path=&user=            -> Entry
-//	GET    /v1/dir?path=&user=&depth=      -> []Entry
+//	GET    /v1/stat?path=&user=&resolve=   -> Entry; resolve=1 has links followed, see Entry.Resolved
+//	GET    /v1/dir?path=&user=&depth=&resolve=   -> []Entry
 //	POST   /v1/mkdir?path=&user=           -> Entry
-//	POST   /v1/move?path=&to=&user=        -> Entry
+//	POST   /v1/move?path=&to=&user=&resolve=   -> Entry
 //	DELETE /v1/files?path=&user=           -> 204; recursive, links are not followed
 //	GET    /v1/tar?path=&user=             tar stream of a file or directory
 //	PUT    /v1/tar?path=&user=             tar stream, unpacked beneath path
-//	GET    /v1/watch?path=&user=&recursive=   -> frames of JSON WatchEvent
+//	GET    /v1/watch?path=&user=&recursive=&local=   -> frames of JSON WatchEvent; local=1 refuses file systems that others change unseen
 //
 // An error is a status of 400 or more with an ErrorBody.
 //
@@ -184,6 +185,10 @@ type Signal struct {
 	Tree   bool `json:"tree,omitempty"`
 }
 
+// TooManyLinks is the sentence of the [sandbox.Invalid] error about links that
+// lead in a circle.
+const TooManyLinks = "too many levels of links, or a link that may not be followed"
+
 // EntryType is the type of a directory entry.
 type EntryType string
 
@@ -211,6 +216,12 @@ type Entry struct {
 	ModTime time.Time         `json:"mod_time"`
 	Target  string            `json:"target,omitempty"` // of a link, unresolved
 	Meta    map[string]string `json:"meta,omitempty"`   // user extended attributes
+
+	// Of a link, where the request has links followed and it leads somewhere:
+	// where to, and of what type and mode that is.
+	Resolved   string    `json:"resolved,omitempty"`
+	TargetType EntryType `json:"target_type,omitempty"`
+	TargetMode uint32    `json:"target_mode,omitempty"`
 }
 
 // WatchEvent is one change beneath a watched directory. Dropped counts events
@@ -228,6 +239,7 @@ type Metrics struct {
 	CPUs      int   `json:"cpus"`
 	MemTotal  int64 `json:"mem_total"`
 	MemUsed   int64 `json:"mem_used"`
+	MemCache  int64 `json:"mem_cache"` // of files, given back when it is needed
 	DiskTotal int64 `json:"disk_total"`
 	DiskUsed  int64 `json:"disk_used"`
 	Processes int64 `json:"processes"`
