@@ -13,7 +13,7 @@ import (
 func checkPackageComments(sources []*source) []string {
 	has := map[string]bool{}
 	for _, s := range sources {
-		if s.Test && !has[s.Dir()] {
+		if s.Generated || s.Test && !has[s.Dir()] {
 			continue
 		}
 		has[s.Dir()] = has[s.Dir()] || goodPackageComment(s)
