@@ -19,7 +19,9 @@ import (
 	"time"
 
 	"github.com/belljar-sh/belljar/internal/config"
+	"github.com/belljar-sh/belljar/internal/daemon/dataplane"
 	"github.com/belljar-sh/belljar/internal/daemon/httpapi"
+	"github.com/belljar-sh/belljar/internal/e2b"
 	"github.com/belljar-sh/belljar/internal/manager"
 	"github.com/belljar-sh/belljar/internal/store"
 	"github.com/belljar-sh/belljar/sandbox"
@@ -94,6 +96,7 @@ type daemon struct {
 	journal *store.Store[manager.Record]
 	m       *manager.Manager
 	api     *httpapi.Server
+	e2b     *e2b.Handler
 	sockets []net.Listener
 	http    *http.Server
 	cancel  context.CancelFunc // ends streams
@@ -135,6 +138,8 @@ func (d *daemon) open(ctx context.Context) error {
 		StateDir: d.o.Dirs.State, RuntimeDir: d.o.Dirs.Runtime,
 		Stop: d.requestStop, Streams: streams, Log: d.o.Log,
 	})
+	// No access tokens: who reaches the socket is the daemon's own user.
+	d.e2b = e2b.New(e2b.Options{Sandboxes: dataplane.New(d.m), Base: streams, Log: d.o.Log})
 	d.http = &http.Server{
 		Handler:           http.HandlerFunc(d.serve),
 		ReadHeaderTimeout: time.Minute,
@@ -164,6 +169,10 @@ func (d *daemon) crash() func(string) {
 func (d *daemon) serve(w http.ResponseWriter, r *http.Request) {
 	d.count(1)
 	defer d.count(-1)
+	if e2b.Mine(r) {
+		d.e2b.ServeHTTP(w, r)
+		return
+	}
 	d.api.ServeHTTP(w, r)
 }
 
@@ -250,6 +259,9 @@ func (d *daemon) close() error {
 	d.wg.Wait()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.base), drainTime)
 	defer cancel()
+	if d.e2b != nil {
+		d.e2b.Close()
+	}
 	if d.m != nil {
 		errs = append(errs, d.m.Close(ctx))
 	}

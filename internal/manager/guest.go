@@ -189,16 +189,41 @@ func (g *Guest) settled(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// Put is [Guest.Upload] of a file with extended attributes of the user's.
+func (g *Guest) Put(ctx context.Context, query url.Values, meta map[string]string, body io.Reader, size int64, out *guest.Entry) error {
+	h := http.Header{}
+	if len(meta) > 0 {
+		b, err := json.Marshal(meta)
+		if err != nil {
+			return sandbox.Errorf(sandbox.Invalid, "metadata cannot be encoded: %w", err)
+		}
+		h.Set(guest.HeaderMeta, string(b))
+	}
+	return g.upload(ctx, "/files", query, h, body, size, out)
+}
+
 // Upload streams body to the guest and decodes the answer into out, when that
 // is not nil.
 func (g *Guest) Upload(ctx context.Context, path string, query url.Values, body io.Reader, size int64, out any) error {
-	resp, err := g.Do(ctx, Request{
-		Method: http.MethodPut, Path: path, Query: query, Body: body, Size: size,
-		Header: http.Header{"Content-Type": {"application/octet-stream"}},
-	})
+	return g.upload(ctx, path, query, http.Header{}, body, size, out)
+}
+
+func (g *Guest) upload(ctx context.Context, path string, query url.Values, h http.Header, body io.Reader, size int64, out any) error {
+	h.Set("Content-Type", "application/octet-stream")
+	resp, err := g.Do(ctx, Request{Method: http.MethodPut, Path: path, Query: query, Body: body, Size: size, Header: h})
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	return g.decode(ctx, resp, out)
+}
+
+// Env returns the environment that every process of the sandbox begins with:
+// the guest's word.
+func Env(ctx context.Context, g *Guest) (map[string]string, error) {
+	env := map[string]string{}
+	if err := g.JSON(ctx, http.MethodGet, "/env", nil, nil, &env); err != nil {
+		return nil, err
+	}
+	return env, nil
 }

@@ -204,6 +204,9 @@ func (m *Manager) KillProcess(ctx context.Context, ref, id string, background bo
 	return err
 }
 
+// FromHere is the offset of input that comes after what has been taken.
+const FromHere = -1
+
 // Stdin passes input on: body holds the bytes from offset on. It returns how
 // many bytes the process has had in all.
 func (m *Manager) Stdin(ctx context.Context, ref, id string, offset int64, body io.Reader, size int64, eof bool) (guest.StdinReply, error) {
@@ -211,7 +214,7 @@ func (m *Manager) Stdin(ctx context.Context, ref, id string, offset int64, body 
 	if err := CheckProcessID(id); err != nil {
 		return out, err
 	}
-	if offset < 0 {
+	if offset < 0 && offset != FromHere {
 		return out, sandbox.Errorf(sandbox.Invalid, "an offset is not negative").WithField("offset", strconv.FormatInt(offset, 10))
 	}
 	g, err := m.Guest(ref)
@@ -220,9 +223,12 @@ func (m *Manager) Stdin(ctx context.Context, ref, id string, offset int64, body 
 	}
 	q := Request{
 		Method: http.MethodPost, Path: procPath(id) + "/stdin",
-		Query: url.Values{"offset": {strconv.FormatInt(offset, 10)}},
+		Query: url.Values{},
 		Body:  body, Size: size,
 		Header: http.Header{"Content-Type": {"application/octet-stream"}},
+	}
+	if offset != FromHere {
+		q.Query.Set("offset", strconv.FormatInt(offset, 10))
 	}
 	if eof {
 		q.Header.Set(guest.HeaderEOF, "1")

@@ -32,6 +32,8 @@ func replyLimit(out any) int64 {
 		return maxProcess
 	case *guest.Entry:
 		return maxEntry
+	case *map[string]string:
+		return maxProcess // sandbox.MaxEnvBytes, escaped
 	}
 	return maxSmall
 }

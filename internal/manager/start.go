@@ -2,6 +2,7 @@ package manager
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/belljar-sh/belljar/sandbox"
 )
@@ -40,7 +41,8 @@ func (s *Start) check() error {
 		return err
 	}
 	if s.Cwd != "" {
-		if err := sandbox.CheckPath("cwd", s.Cwd); err != nil {
+		// The guest knows the user's home.
+		if err := sandbox.CheckPath("cwd", strings.TrimPrefix(s.Cwd+"/", "~")); err != nil {
 			return err
 		}
 	}
