@@ -25,12 +25,15 @@ func (a *app) cpCommand() *cobra.Command {
 		Short: "copy files between this machine and sandboxes",
 		Long: `Cp copies a file or directory. SRC and DST are paths of this machine or
 SANDBOX:PATH; PATH is absolute, or relative to the sandbox's --workdir, else to
-the home of the user inside (/root or /home/USER). As with cp -r, an existing directory takes SRC inside itself, anything else is
-SRC's new name; SRC/. means what is in the directory. With - the source is a tar
-stream from standard input, or the destination one to standard output.
+the home of the user inside (/root or /home/USER). As with cp -r, an existing
+directory takes SRC inside itself, anything else is SRC's new name; SRC/. means
+what is in the directory. With - the source is a tar stream from standard input,
+or the destination one to standard output.
 
 What comes out of a sandbox is unpacked by this program with your rights: set-id
-bits, devices and links that lead out of the copied tree are left behind.`,
+bits, devices, FIFOs, sockets and links that lead out of the copied tree are left
+behind, with a warning. Another warns of names that this machine executes or
+trusts, such as .git/hooks and .envrc: see docs/WORKSPACE.md.`,
 		Example: `  belljar cp data.csv work:
   belljar cp work:/home/user/result.txt .
   belljar cp src/. work:/workspace
@@ -147,17 +150,18 @@ func (cp *copier) absolute(ctx context.Context, e *end) error {
 // tell reports progress of packing and unpacking.
 func (cp *copier) tell(p archive.Progress) { cp.show.set(formatSize(p.Bytes) + ", " + p.Name) }
 
-// summary warns of what was left out.
-func (cp *copier) summary(s archive.Summary) {
-	if cp.quiet || s.Skipped == 0 {
+// summary warns of what was left out, by us and by the guest.
+func (cp *copier) summary(s archive.Summary, said []wire.LeftOut) {
+	if cp.quiet || s.Skipped == 0 && len(said) == 0 {
 		return
 	}
 	cp.show.set("")
-	for _, k := range s.Skips {
-		warn(cp.a.err, "%s: %s", k.Name, k.Reason)
+	reasons, by, more := leftOut(s, said)
+	for _, reason := range reasons {
+		warn(cp.a.err, "left out, %s: %d: %v", reason, by[reason].count, by[reason])
 	}
-	if n := s.Skipped - int64(len(s.Skips)); n > 0 {
-		warn(cp.a.err, "and %d more", n)
+	if more > 0 {
+		warn(cp.a.err, "left out, and not listed: %d", more)
 	}
 }
 
@@ -187,7 +191,7 @@ func (cp *copier) in(ctx context.Context, src, dst end) error {
 		sum, err := archive.Pack(ctx, pw, src.path, archive.PackOptions{Name: at.name, Progress: cp.tell})
 		pw.CloseWithError(err)
 		if err == nil {
-			cp.summary(sum)
+			cp.summary(sum, nil)
 		}
 		packed <- err
 	}()
@@ -285,13 +289,23 @@ func (cp *copier) out(ctx context.Context, src, dst end) error {
 		_, err := io.Copy(cp.a.out, r)
 		return err
 	}
-	renamed := renameTop(r, topName(src.path))
+	watch, err := watchPlace(dst.path)
+	if err != nil {
+		return err
+	}
+	renamed := renameTop(r, topName(src.path), watch)
 	defer renamed.Close()
 	sum, _, err := archive.Place(ctx, dst.path, renamed, archive.Options{Links: archive.LinksSkip, Devices: archive.DevicesSkip, Umask: umask(), Progress: cp.tell})
-	if err == nil {
-		cp.summary(sum)
+	if err != nil {
+		return err
 	}
-	return err
+	<-renamed.done
+	cp.summary(sum, watch.left)
+	if watch.trusted.count > 0 {
+		cp.show.set("")
+		warn(cp.a.err, "%d of these names the host executes or trusts, look at them before you go on there: %v", watch.trusted.count, &watch.trusted)
+	}
+	return nil
 }
 
 // across copies from one sandbox to another, or within one.
@@ -312,9 +326,16 @@ func (cp *copier) across(ctx context.Context, src, dst end) error {
 		return err
 	}
 	defer r.Close()
-	renamed := renameTop(r, at.name)
+	watch := &tarWatch{}
+	renamed := renameTop(r, at.name, watch)
 	defer renamed.Close()
-	return cp.c.PutTar(ctx, dst.ref, at.dir, cp.user, renamed)
+	if err := cp.c.PutTar(ctx, dst.ref, at.dir, cp.user, renamed); err != nil {
+		return err
+	}
+	renamed.Close()
+	<-renamed.done
+	cp.summary(archive.Summary{}, watch.left)
+	return nil
 }
 
 // topName is what the copy of a path in a sandbox is called; "." for what is in

@@ -11,20 +11,30 @@ import (
 // renameTop passes a tar stream of one file or directory on with its topmost
 // name replaced; "." takes it away, so that the tree's content lies at the top.
 // Streams may call the tree "." or by a name. Names that are not of that form
-// pass unchanged: whoever unpacks judges them. Close ends the work early.
-func renameTop(r io.Reader, top string) io.ReadCloser {
+// pass unchanged: whoever unpacks judges them. A watch, which may be nil, sees
+// all that passes. Close ends the work early.
+func renameTop(r io.Reader, top string, watch *tarWatch) *renamer {
 	pr, pw := io.Pipe()
+	n := &renamer{pr, make(chan struct{})}
 	go func() {
-		pw.CloseWithError(copyRenamed(pw, r, top))
+		defer close(n.done)
+		pw.CloseWithError(copyRenamed(pw, r, top, watch))
 	}()
-	return pr
+	return n
 }
 
-func copyRenamed(w io.Writer, r io.Reader, top string) error {
+// renamer is a renamed stream. done is closed when nobody uses its watch any
+// more.
+type renamer struct {
+	*io.PipeReader
+	done chan struct{}
+}
+
+func copyRenamed(w io.Writer, r io.Reader, top string, watch *tarWatch) error {
 	tr, tw := tar.NewReader(r), tar.NewWriter(w)
 	buf := make([]byte, 256<<10)
 	old := ""
-	for first := true; ; first = false {
+	for first := true; ; {
 		h, err := tr.Next()
 		if err == io.EOF {
 			break
@@ -32,8 +42,12 @@ func copyRenamed(w io.Writer, r io.Reader, top string) error {
 		if err != nil {
 			return err
 		}
+		if h.Typeflag == tar.TypeXGlobalHeader {
+			watch.comment(h)
+			continue
+		}
 		if first {
-			old = firstPart(h.Name)
+			old, first = firstPart(h.Name), false
 		}
 		h.Name = rename(h.Name, old, top)
 		if h.Typeflag == tar.TypeLink {
@@ -43,9 +57,11 @@ func copyRenamed(w io.Writer, r io.Reader, top string) error {
 		if err := tw.WriteHeader(h); err != nil {
 			return err
 		}
-		if _, err := io.CopyBuffer(struct{ io.Writer }{tw}, struct{ io.Reader }{tr}, buf); err != nil {
+		out, done := watch.entry(h, tw)
+		if _, err := io.CopyBuffer(struct{ io.Writer }{out}, struct{ io.Reader }{tr}, buf); err != nil {
 			return err
 		}
+		done()
 	}
 	return tw.Close()
 }

@@ -60,7 +60,7 @@ func TestRenameTop(t *testing.T) {
 			if err := tw.Close(); err != nil {
 				t.Fatal(err)
 			}
-			r := renameTop(&b, tc.top)
+			r := renameTop(&b, tc.top, nil)
 			defer r.Close()
 			var got []string
 			for tr := tar.NewReader(r); ; {

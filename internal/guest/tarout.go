@@ -2,6 +2,7 @@ package guest
 
 import (
 	"archive/tar"
+	"encoding/json"
 	"io"
 	"net/http"
 	"os"
@@ -16,7 +17,7 @@ import (
 
 // getTar streams a file or directory. A link that the path itself names is
 // followed, no other; FIFOs, sockets and devices are left out, as is what the
-// user may not read.
+// user may not read, and the end of the stream says so.
 func (s *Server) getTar(q *request) error {
 	t, err := q.target(s)
 	if err != nil {
@@ -49,7 +50,48 @@ type packer struct {
 	root string
 	w    *tar.Writer
 	buf  []byte
+	left []wire.LeftOut
 }
+
+// leave takes note of an entry that is left out.
+func (p *packer) leave(name, reason string) {
+	i := slices.IndexFunc(p.left, func(l wire.LeftOut) bool { return l.Reason == reason })
+	if i < 0 {
+		i = len(p.left)
+		p.left = append(p.left, wire.LeftOut{Reason: reason, Names: []string{}})
+	}
+	l := &p.left[i]
+	if l.Count++; len(l.Names) < wire.MaxLeftOut {
+		l.Names = append(l.Names, name[:min(len(name), wire.MaxLeftOutName)])
+	}
+}
+
+// confess ends the stream with what was left out.
+func (p *packer) confess() error {
+	if len(p.left) == 0 {
+		return nil
+	}
+	b, err := json.Marshal(p.left)
+	if err != nil {
+		return err
+	}
+	return p.w.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeXGlobalHeader, Name: "pax_global_header",
+		PAXRecords: map[string]string{wire.TarComment: string(b)}, Format: tar.FormatPAX,
+	})
+}
+
+func specialKind(mode uint32) string {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFSOCK:
+		return "a socket"
+	case unix.S_IFIFO:
+		return "a FIFO"
+	}
+	return "a device"
+}
+
+const unreadable = "not readable for the user"
 
 // begin answers with an error while that is still possible, then streams.
 func (p *packer) begin(at string, st *unix.Stat_t) error {
@@ -78,6 +120,9 @@ func (p *packer) begin(at string, st *unix.Stat_t) error {
 	out := &batch{w: p.q.w}
 	p.w = tar.NewWriter(out)
 	err = p.add(f, p.root, st)
+	if err == nil {
+		err = p.confess()
+	}
 	if err == nil {
 		err = p.w.Close()
 	}
@@ -166,7 +211,8 @@ func (p *packer) content(f *os.File, size int64) error {
 func (p *packer) directory(d *os.File, name string) error {
 	names, err := d.Readdirnames(-1)
 	if err != nil {
-		return nil // not the user's to read
+		p.leave(name, unreadable)
+		return nil
 	}
 	slices.Sort(names)
 	for _, child := range names {
@@ -203,11 +249,15 @@ func (p *packer) child(d *os.File, child, name string) error {
 		flags |= unix.O_DIRECTORY
 	case unix.S_IFREG:
 	default:
+		p.leave(name, specialKind(st.Mode))
 		return nil
 	}
 	fd, err := unix.Openat(dir, child, flags, 0)
 	if err != nil {
-		return nil // not the user's to read
+		if err != unix.ENOENT {
+			p.leave(name, unreadable)
+		}
+		return nil
 	}
 	f := os.NewFile(uintptr(fd), child)
 	defer f.Close()

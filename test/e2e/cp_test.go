@@ -286,3 +286,44 @@ func TestCpOddSources(t *testing.T) {
 	r := want(t, e.Belljar("cp", dir, "a:"), 0)
 	contains(t, r.Stderr, "fifo")
 }
+
+// TestCpWarns: what comes out of a sandbox and is executed or trusted here, and
+// what was left behind, is told by count and first names, escaped.
+func TestCpWarns(t *testing.T) {
+	e := setup(t)
+	b := create(t, e, "a")
+	want(t, b.exec("-u", "root", "--", "sh", "-c", `mkdir -p /tmp/p/.git/hooks /tmp/p/sub /tmp/p/.vscode && cd /tmp/p &&
+		echo x > .envrc; echo x > .git/hooks/post-checkout; echo x > .git/hooks/a.sample; echo x > .vscode/tasks.json; echo x > sub/.envrc
+		printf '[core]\n\tbare = false\n' > .git/config
+		mkfifo pipe "$(printf 'esc\033[2Jpipe')"; mknod dev c 1 3
+		echo ok > ok; echo secret > hidden; chmod 600 hidden`), 0)
+	r := want(t, e.Belljar("cp", "a:/tmp/p", filepath.Join(e.Home, "out")), 0)
+	contains(t, r.Stderr, "left out, a FIFO: 2: ", `\x1b[2Jpipe`, "left out, a device: 1: ", "left out, not readable for the user: 1: ", "hidden",
+		"4 of these names the host executes or trusts", "out/.envrc", "out/.git/hooks/post-checkout", "out/.vscode/tasks.json", "out/sub/.envrc")
+	for _, not := range []string{"a.sample", ".git/config", "\x1b"} {
+		if strings.Contains(r.Stderr, not) {
+			t.Errorf("it warns of %q: %s", not, r.Stderr)
+		}
+	}
+	// The place counts, not the name inside; and a configuration that names a
+	// program does.
+	hooks := filepath.Join(e.Home, "repo", ".git", "hooks")
+	if err := os.MkdirAll(hooks, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r = want(t, e.Belljar("cp", "a:/tmp/p/ok", hooks), 0)
+	contains(t, r.Stderr, "1 of these names", ".git/hooks/ok")
+	want(t, b.exec("-u", "root", "--", "sh", "-c", `printf '[core]\n\tfsmonitor = touch /tmp/pwned\n' > /tmp/p/.git/config`), 0)
+	r = want(t, e.Belljar("cp", "a:/tmp/p/.git/config", filepath.Join(e.Home, "repo", ".git", "config")), 0)
+	contains(t, r.Stderr, "1 of these names", ".git/config")
+	if r := want(t, e.Belljar("cp", "a:/tmp/p/ok", filepath.Join(e.Home, "plain")), 0); r.Stderr != "" {
+		t.Errorf("a plain file: %q", r.Stderr)
+	}
+	// Between sandboxes nothing is executed here, and what was left out is told.
+	create(t, e, "b")
+	r = want(t, e.Belljar("cp", "a:/tmp/p", "b:/tmp"), 0)
+	contains(t, r.Stderr, "left out, a FIFO: 2: ")
+	if strings.Contains(r.Stderr, "trusts") {
+		t.Errorf("between sandboxes: %s", r.Stderr)
+	}
+}

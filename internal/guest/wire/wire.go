@@ -31,7 +31,7 @@
 //	POST   /v1/mkdir?path=&user=           -> Entry
 //	POST   /v1/move?path=&to=&user=&resolve=   -> Entry
 //	DELETE /v1/files?path=&user=           -> 204; recursive, links are not followed
-//	GET    /v1/tar?path=&user=             tar stream of a file or directory
+//	GET    /v1/tar?path=&user=             tar stream of a file or directory, see [LeftOut]
 //	PUT    /v1/tar?path=&user=             tar stream, unpacked beneath path
 //	GET    /v1/watch?path=&user=&recursive=&local=   -> frames of JSON WatchEvent; local=1 refuses file systems that others change unseen
 //
@@ -259,6 +259,23 @@ type LogMark struct {
 	Process string `json:"process,omitempty"` // whose output follows
 	End     bool   `json:"end,omitempty"`
 }
+
+// LeftOut tells what is missing from a tar stream that a guest has packed, and
+// why. A list of them, in JSON, is the comment of a global header at the end of
+// such a stream: every tar passes over it. It is the guest's own word.
+type LeftOut struct {
+	Reason string   `json:"reason"`
+	Count  int64    `json:"count"`
+	Names  []string `json:"names"` // the first few
+}
+
+// TarComment is the record of a global tar header that holds [LeftOut]s, and
+// MaxLeftOut bounds its names, per reason, and their bytes.
+const (
+	TarComment     = "comment"
+	MaxLeftOut     = 20
+	MaxLeftOutName = 512
+)
 
 // FrameType says what a frame holds.
 type FrameType uint8
