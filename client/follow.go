@@ -233,8 +233,8 @@ type acker struct {
 }
 
 const (
-	ackBytes = 1 << 20
-	ackDelay = 2 * time.Millisecond
+	ackBytes = 4 << 20
+	ackDelay = 20 * time.Millisecond
 )
 
 func newAcker(send func(stdout, stderr int64) error) *acker {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 
 	"github.com/belljar-sh/belljar/internal/build"
 	"github.com/belljar-sh/belljar/internal/driver"
@@ -30,6 +31,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	case "probe":
 		return probe(ctx, out)
 	case "keeper":
+		// A keeper carries bytes between processes that need the processors
+		// themselves: handing a goroutine to another thread costs more than it
+		// gains.
+		runtime.GOMAXPROCS(max(1, runtime.NumCPU()/2))
 		roles.DeferGC()
 		return keeper.Command(ctx, rest, drivers)
 	case "reap":

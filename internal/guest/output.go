@@ -16,7 +16,7 @@ import (
 // Sizes of the output buffer of one stream.
 const (
 	firstBuffer  = 16 << 10
-	readerWindow = 2 << 20 // unacknowledged bytes at most while a reader holds the program back
+	readerWindow = 8 << 20 // unacknowledged bytes at most while a reader holds the program back
 	minFree      = 64 << 10
 	bigPipe      = 1 << 20
 )

@@ -73,7 +73,7 @@ func TestBackpressure(t *testing.T) {
 		settled = st
 		return same
 	})
-	if settled.Stdout.Written > 4<<20 || settled.Stdout.Dropped != 0 {
+	if settled.Stdout.Written > 10<<20 || settled.Stdout.Dropped != 0 {
 		t.Errorf("written %d, dropped %d", settled.Stdout.Written, settled.Stdout.Dropped)
 	}
 	if err := b.Ack(t.Context(), p.ID, wire.Ack{Stdout: settled.Stdout.Written}); err != nil {

@@ -67,7 +67,24 @@ func (k *keeper) guest(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer resp.Body.Close()
+	if r.ProtoMajor == 1 && framed(out) && resp.StatusCode < 400 {
+		// Frames tell their own end. Chunks around them would cost three writes
+		// for each instead of one, and could not be moved unread.
+		w.Header().Set("Transfer-Encoding", "identity")
+	}
 	answer(w, resp)
+}
+
+// framed reports whether the answer to r consists of frames.
+func framed(r *http.Request) bool {
+	switch p := r.URL.Path; {
+	case p == "/v1/processes":
+		return r.Method == http.MethodPost && r.URL.RawQuery != ""
+	case strings.HasPrefix(p, "/v1/processes/"):
+		return strings.HasSuffix(p, "/output")
+	default:
+		return p == "/v1/watch"
+	}
 }
 
 // parseGuestPath takes apart /guest/{id}/{generation}/v1/...; rest begins with

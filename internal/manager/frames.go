@@ -3,7 +3,6 @@ package manager
 import (
 	"bytes"
 	"encoding/binary"
-	"io"
 
 	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/sandbox"
@@ -119,40 +118,4 @@ func (s *scanner) complete() error {
 		s.exit(x)
 	}
 	return nil
-}
-
-// outputBody is a stream of output on its way through.
-type outputBody struct {
-	body   io.ReadCloser
-	scan   scanner
-	err    error
-	closed func()
-}
-
-// Read returns what has come. The bytes of a broken frame are not returned.
-func (b *outputBody) Read(p []byte) (int, error) {
-	if b.err != nil {
-		return 0, b.err
-	}
-	n, err := b.body.Read(p)
-	if serr := b.scan.feed(p[:n]); serr != nil {
-		b.err = serr
-		return 0, serr
-	}
-	if err == io.EOF && (!b.scan.ended || b.scan.left > 0) {
-		err = io.ErrUnexpectedEOF
-	}
-	if b.scan.ended && err == nil {
-		err = io.EOF // the guest may be slow to end the stream
-	}
-	b.err = err
-	return n, err
-}
-
-func (b *outputBody) Close() error {
-	if b.closed != nil {
-		b.closed()
-		b.closed = nil
-	}
-	return b.body.Close()
 }

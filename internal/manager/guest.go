@@ -12,6 +12,7 @@ import (
 	"time"
 
 	guest "github.com/belljar-sh/belljar/internal/guest/wire"
+	"github.com/belljar-sh/belljar/internal/relay"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -55,6 +56,17 @@ func notRunning(sb sandbox.Sandbox) error {
 	return e
 }
 
+// directer is a way to a guest that has connections for one request each. The
+// body of an answer is then a [relayed].
+type directer interface {
+	Direct(*http.Request) (*http.Response, error)
+}
+
+// relayed is a body that can be moved without being read.
+type relayed interface {
+	Source() (relay.Source, bool)
+}
+
 // Request is one request to a guest.
 type Request struct {
 	Method string
@@ -63,6 +75,9 @@ type Request struct {
 	Header http.Header
 	Body   io.Reader
 	Size   int64 // of Body, -1: unknown
+	// Direct asks for a connection of its own, whose stream a relay can take
+	// over. Body may then be a [*relay.Inflow].
+	Direct bool
 }
 
 // Do sends a request and returns an answer with a status below 400, whose body
@@ -83,7 +98,11 @@ func (g *Guest) Do(ctx context.Context, q Request) (*http.Response, error) {
 			req.Body = http.NoBody // 0 with a body would mean "unknown"
 		}
 	}
-	resp, err := g.rt.RoundTrip(req)
+	send := g.rt.RoundTrip
+	if d, ok := g.rt.(directer); ok && q.Direct {
+		send = d.Direct
+	}
+	resp, err := send(req)
 	if err != nil {
 		return nil, g.explain(ctx, err)
 	}
@@ -210,12 +229,19 @@ func (g *Guest) Upload(ctx context.Context, path string, query url.Values, body 
 
 func (g *Guest) upload(ctx context.Context, path string, query url.Values, h http.Header, body io.Reader, size int64, out any) error {
 	h.Set("Content-Type", "application/octet-stream")
-	resp, err := g.Do(ctx, Request{Method: http.MethodPut, Path: path, Query: query, Body: body, Size: size, Header: h})
+	resp, err := g.Do(ctx, Request{
+		Method: http.MethodPut, Path: path, Query: query, Header: h, Body: body, Size: size, Direct: isInflow(body),
+	})
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	return g.decode(ctx, resp, out)
+}
+
+func isInflow(body io.Reader) bool {
+	_, ok := body.(*relay.Inflow)
+	return ok
 }
 
 // Env returns the environment that every process of the sandbox begins with:

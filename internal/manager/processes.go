@@ -64,7 +64,7 @@ func (m *Manager) StartOutput(ctx context.Context, ref string, s Start) (io.Read
 		return nil, sandbox.Errorf(sandbox.Invalid, "the request cannot be encoded: %w", err)
 	}
 	resp, err := g.Do(ctx, Request{
-		Method: http.MethodPost, Path: "/processes", Query: url.Values{"output": {"1"}},
+		Method: http.MethodPost, Path: "/processes", Query: url.Values{"output": {"1"}}, Direct: true,
 		Body: bytes.NewReader(body), Size: int64(len(body)), Header: http.Header{"Content-Type": {"application/json"}},
 	})
 	if err != nil {
@@ -261,7 +261,7 @@ func (m *Manager) Output(ctx context.Context, ref, id string, stdout, stderr int
 
 func (m *Manager) output(ctx context.Context, g *Guest, id string, stdout, stderr int64) (*outputBody, error) {
 	resp, err := g.Do(ctx, Request{
-		Method: http.MethodGet, Path: procPath(id) + "/output",
+		Method: http.MethodGet, Path: procPath(id) + "/output", Direct: true,
 		Query: url.Values{"stdout": {strconv.FormatInt(stdout, 10)}, "stderr": {strconv.FormatInt(stderr, 10)}},
 	})
 	if err != nil {

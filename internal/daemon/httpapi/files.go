@@ -8,6 +8,7 @@ import (
 	"github.com/belljar-sh/belljar/internal/gen/api"
 	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/internal/manager"
+	"github.com/belljar-sh/belljar/internal/relay"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -120,7 +121,7 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request, path string, q
 	if err != nil {
 		return err
 	}
-	req := manager.Request{Method: http.MethodGet, Path: path, Query: v, Header: http.Header{}}
+	req := manager.Request{Method: http.MethodGet, Path: path, Query: v, Header: http.Header{}, Direct: kind == octets && movable(r)}
 	if rng := r.Header.Get("Range"); rng != "" && kind == octets {
 		if len(rng) > 128 {
 			return sandbox.Errorf(sandbox.Invalid, "one range is enough").WithField("Range", rng)
@@ -147,6 +148,11 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request, path string, q
 		if cr := resp.Header.Get("Content-Range"); resp.StatusCode == http.StatusPartialContent && contentRange(cr) {
 			status = http.StatusPartialContent
 			h.Set("Content-Range", cr)
+		}
+	}
+	if from, ok := resp.Body.(interface{ Source() (relay.Source, bool) }); ok && req.Direct && resp.ContentLength >= relayLeast {
+		if src, ok := from.Source(); ok {
+			return s.relay(w, r, func(t *taken) error { return src.Send(r.Context(), t.conn, t.head(status, src.Length)) })
 		}
 	}
 	w.WriteHeader(status)
@@ -179,9 +185,7 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request) error {
 	if err := q.done(); err != nil {
 		return err
 	}
-	var out guest.Entry
-	err := s.upload(r, "/files", v, &out)
-	return answer(w, http.StatusOK, out, err)
+	return s.upload(w, r, "/files", v, new(guest.Entry))
 }
 
 func (s *Server) putTar(w http.ResponseWriter, r *http.Request) error {
@@ -190,14 +194,33 @@ func (s *Server) putTar(w http.ResponseWriter, r *http.Request) error {
 	if err := q.done(); err != nil {
 		return err
 	}
-	return noContent(w, s.upload(r, "/tar", v, nil))
+	return s.upload(w, r, "/tar", v, nil)
 }
 
-// upload passes a request's body on.
-func (s *Server) upload(r *http.Request, path string, v url.Values, out any) error {
+// upload passes a request's body on and answers with out, or nothing when that
+// is nil.
+func (s *Server) upload(w http.ResponseWriter, r *http.Request, path string, v url.Values, out any) error {
 	g, err := s.m.Guest(r.PathValue("ref"))
 	if err != nil {
 		return err
 	}
-	return g.Upload(r.Context(), path, v, r.Body, r.ContentLength, out)
+	in, t, err := inflow(w, r)
+	if err != nil {
+		return err
+	}
+	if t == nil {
+		err = g.Upload(r.Context(), path, v, r.Body, r.ContentLength, out)
+	} else {
+		w = t.answer()
+		defer t.end()
+		err = g.Upload(r.Context(), path, v, in, r.ContentLength, out)
+		if err != nil {
+			s.fail(w, r, err)
+			return nil
+		}
+	}
+	if out == nil {
+		return noContent(w, err)
+	}
+	return answer(w, http.StatusOK, out, err)
 }

@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"context"
 	"io"
+	"net"
 	"net/http"
 
 	"github.com/belljar-sh/belljar/internal/gen/api"
@@ -20,7 +22,7 @@ func (s *Server) startProcess(w http.ResponseWriter, r *http.Request) error {
 	}
 	if output {
 		body, err := s.m.StartOutput(r.Context(), r.PathValue("ref"), *start(&req))
-		return sendFrames(w, http.StatusCreated, body, err)
+		return s.sendFrames(w, r, http.StatusCreated, body, err)
 	}
 	p, err := s.m.StartProcess(r.Context(), r.PathValue("ref"), *start(&req))
 	return answer(w, http.StatusCreated, p, err)
@@ -66,15 +68,25 @@ func (s *Server) output(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	body, err := s.m.Output(r.Context(), r.PathValue("ref"), r.PathValue("process"), stdout, stderr)
-	return sendFrames(w, http.StatusOK, body, err)
+	return s.sendFrames(w, r, http.StatusOK, body, err)
+}
+
+// relayer is a stream of output that can be moved to a connection.
+type relayer interface {
+	CanRelay() bool
+	RelayTo(ctx context.Context, dst *net.UnixConn, head []byte) error
 }
 
 // sendFrames streams the output of a process.
-func sendFrames(w http.ResponseWriter, status int, body io.ReadCloser, err error) error {
+func (s *Server) sendFrames(w http.ResponseWriter, r *http.Request, status int, body io.ReadCloser, err error) error {
 	if err != nil {
 		return err
 	}
 	defer body.Close()
+	if from, ok := body.(relayer); ok && movable(r) && from.CanRelay() {
+		w.Header().Set("Content-Type", frames)
+		return s.relay(w, r, func(t *taken) error { return from.RelayTo(r.Context(), t.conn, t.head(status, -1)) })
+	}
 	beginFrames(w, status)
 	pass(w, body, true)
 	return nil

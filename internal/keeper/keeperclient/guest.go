@@ -32,6 +32,7 @@ var chunks = sync.Pool{New: func() any { return new([copyChunk]byte) }}
 // scheme and host do not matter. It is safe for concurrent use and good until
 // the sandbox is deleted.
 type Guest struct {
+	dir  string
 	base string
 	rt   *http.Transport
 }
@@ -47,7 +48,7 @@ func (c *Client) Guest(id sandbox.ID, generation uint64) *Guest {
 		t = c.transport()
 		c.guests[id] = t
 	}
-	return &Guest{base: fmt.Sprintf("/guest/%s/%d", url.PathEscape(string(id)), generation), rt: t}
+	return &Guest{dir: c.dir, base: fmt.Sprintf("/guest/%s/%d", url.PathEscape(string(id)), generation), rt: t}
 }
 
 func (c *Client) transport() *http.Transport {
