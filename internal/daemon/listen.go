@@ -11,19 +11,14 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/belljar-sh/belljar/internal/config"
 	"github.com/belljar-sh/belljar/internal/daemon/fdpass"
 	"github.com/belljar-sh/belljar/internal/daemon/ondemand"
 	"github.com/belljar-sh/belljar/internal/keeper/wire"
+	"github.com/belljar-sh/belljar/internal/lifelock"
 	"github.com/belljar-sh/belljar/internal/manager"
 	"github.com/belljar-sh/belljar/sandbox"
 )
-
-// lockTime is how long the lock is tried for: somebody who only looks whether
-// it is held has it for a moment.
-const lockTime = 500 * time.Millisecond
 
 // lock takes the daemon's lock for the life of the process.
 func lock(d config.Dirs) (*os.File, error) {
@@ -31,17 +26,16 @@ func lock(d config.Dirs) (*os.File, error) {
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Internal, "the daemon's lock cannot be opened: %w", err)
 	}
-	for end := time.Now().Add(lockTime); ; time.Sleep(10 * time.Millisecond) {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return f, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(end) {
-			f.Close()
-			return nil, sandbox.Errorf(sandbox.AlreadyExists, "another daemon of this user is running").WithField("lock", d.DaemonLock()).
-				WithCause(err)
-		}
+	err = lifelock.Take(f)
+	if err == nil {
+		return f, nil
 	}
+	f.Close()
+	if !errors.Is(err, lifelock.ErrHeld) {
+		return nil, sandbox.Errorf(sandbox.Internal, "the daemon's lock cannot be taken: %w", err).WithField("lock", d.DaemonLock())
+	}
+	return nil, sandbox.Errorf(sandbox.AlreadyExists, "another daemon of this user is running").WithField("lock", d.DaemonLock()).
+		WithCause(err)
 }
 
 // listen binds a socket, replacing one that a dead daemon left. Only the

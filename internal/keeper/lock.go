@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/belljar-sh/belljar/internal/build"
+	"github.com/belljar-sh/belljar/internal/lifelock"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -34,7 +35,7 @@ type Owner struct {
 }
 
 // ErrHeld is the cause of the Conflict error for a directory that is in use.
-var ErrHeld = errors.New("the lock is held")
+var ErrHeld = lifelock.ErrHeld
 
 // TryLock takes the lock of a keeper directory without waiting. The file holds
 // it until it is closed by all who have it. A held lock gives a Conflict error
@@ -59,8 +60,8 @@ func TryLock(dir string) (*os.File, error) {
 // AdoptLock makes sure that f is the lock file of dir and that this process
 // holds it, taking it when it is free.
 func AdoptLock(f *os.File, dir string) error {
-	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	err := lifelock.Take(f)
+	if errors.Is(err, ErrHeld) {
 		return sandbox.Errorf(sandbox.Conflict, "another process owns this keeper directory").WithField("dir", dir).WithCause(ErrHeld)
 	}
 	if err != nil {

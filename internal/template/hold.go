@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/belljar-sh/belljar/internal/driver"
+	"github.com/belljar-sh/belljar/internal/lifelock"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -141,15 +142,8 @@ func (s *Store) Sweep(ctx context.Context) error {
 
 // locked reports whether somebody holds the lock at path. In doubt it does.
 func locked(path string) bool {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false
-	}
-	if err != nil {
-		return true
-	}
-	defer f.Close()
-	return flock(f, unix.LOCK_SH|unix.LOCK_NB) != nil
+	held, err := lifelock.Held(path)
+	return held || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
 // Remove removes a template. One that a sandbox uses is a

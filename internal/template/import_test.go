@@ -18,6 +18,7 @@ import (
 
 	"github.com/belljar-sh/belljar/internal/archive"
 	"github.com/belljar-sh/belljar/internal/driver"
+	"github.com/belljar-sh/belljar/internal/lifelock"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -386,7 +387,7 @@ func TestRemoveInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := flock(keeper, unix.LOCK_EX); err != nil {
+	if err := lifelock.Take(keeper); err != nil {
 		t.Fatal(err)
 	}
 	id, other := sandbox.NewID(), sandbox.NewID()

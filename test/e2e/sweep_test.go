@@ -21,8 +21,15 @@ func TestNextRunSweeps(t *testing.T) {
 		t.Fatal(err)
 	}
 	holds := filepath.Join(e.State, "templates", ".host", "*", "holds", "*")
-	var held []string
-	for end := time.Now().Add(30 * time.Second); len(held) == 0; held, _ = filepath.Glob(holds) {
+	written := func() bool { // an empty one keeps its minute
+		held, _ := filepath.Glob(holds)
+		if len(held) == 0 {
+			return false
+		}
+		b, err := os.ReadFile(held[0])
+		return err == nil && len(b) > 0
+	}
+	for end := time.Now().Add(30 * time.Second); !written(); {
 		if time.Now().After(end) {
 			t.Fatal("the run does not hold its template")
 		}

@@ -19,11 +19,10 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/belljar-sh/belljar/internal/driver"
 	"github.com/belljar-sh/belljar/internal/keeper/keeperclient"
 	"github.com/belljar-sh/belljar/internal/keeper/wire"
+	"github.com/belljar-sh/belljar/internal/lifelock"
 	"github.com/belljar-sh/belljar/internal/manager"
 	"github.com/belljar-sh/belljar/sandbox"
 )
@@ -255,12 +254,8 @@ func kind(dir string) string {
 // held reports whether a living process holds the lock of a keeper's
 // directory.
 func held(dir string) bool {
-	f, err := os.Open(filepath.Join(dir, "lock"))
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+	held, err := lifelock.Held(filepath.Join(dir, "lock"))
+	return held && err == nil
 }
 
 // keeper is one keeper process.

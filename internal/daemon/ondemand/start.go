@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/belljar-sh/belljar/internal/config"
+	"github.com/belljar-sh/belljar/internal/lifelock"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -209,14 +210,8 @@ func lastLine(path string) string {
 	return string(b[bytes.LastIndexByte(b, '\n')+1:])
 }
 
-// held reports whether somebody holds the lock at path. It takes the lock for
-// a moment when nobody does; the daemon therefore tries more than once.
+// held reports whether somebody holds the lock at path.
 func held(path string) bool {
-	f, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
-	return errors.Is(err, unix.EWOULDBLOCK)
+	is, err := lifelock.Held(path)
+	return is && err == nil
 }

@@ -272,6 +272,53 @@ func TestReapRefusesTheLiving(t *testing.T) {
 	}
 }
 
+// TestLookersTakeNothing: those who look which keepers live keep no reaper from
+// a dead one's directory, and take none of each other for its owner.
+func TestLookersTakeNothing(t *testing.T) {
+	w := setup(t)
+	dir := filepath.Join(w.RuntimeDir, "keepers", "dead")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, keeper.LockName), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var looking sync.WaitGroup
+	for range 3 {
+		looking.Go(func() {
+			for range 500 {
+				if names, err := launch.Living(w.RuntimeDir); err != nil || len(names) > 0 {
+					t.Errorf("living: %v, %v", names, err)
+					return
+				}
+			}
+		})
+	}
+	looking.Wait()
+	for range 3 {
+		looking.Go(func() {
+			for range 500 {
+				launch.Alive(dir)
+			}
+		})
+	}
+	for range 500 {
+		lock, err := keeper.TryLock(dir)
+		if err != nil {
+			t.Error("lock:", err)
+			break
+		}
+		lock.Close()
+	}
+	looking.Wait()
+	if err := launch.ReapStale(t.Context(), w.Options); err != nil {
+		t.Error("reap:", err)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the dead keeper's directory is left: %v", err)
+	}
+}
+
 func TestEngineFails(t *testing.T) {
 	w := setup(t)
 	script := filepath.Join(t.TempDir(), "engine")

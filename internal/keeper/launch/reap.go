@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/belljar-sh/belljar/internal/keeper"
+	"github.com/belljar-sh/belljar/internal/lifelock"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -116,9 +117,6 @@ func Living(runtimeDir string) ([]string, error) {
 
 // Alive reports whether a keeper, or a reaper, holds the lock of dir.
 func Alive(dir string) bool {
-	lock, err := keeper.TryLock(dir)
-	if err == nil {
-		lock.Close()
-	}
-	return errors.Is(err, keeper.ErrHeld)
+	held, err := lifelock.Held(filepath.Join(dir, keeper.LockName))
+	return held && err == nil
 }

@@ -6,10 +6,10 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/belljar-sh/belljar/internal/keeper/wire"
+	"github.com/belljar-sh/belljar/internal/lifelock"
 	"github.com/belljar-sh/belljar/internal/manager"
 	"github.com/belljar-sh/belljar/internal/template"
 	"github.com/belljar-sh/belljar/sandbox"
@@ -58,7 +58,7 @@ func TestHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+	if err := lifelock.Take(lock); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Templates(s).Resolve(ctx, "a", "nobody\n"); sandbox.KindOf(err) != sandbox.Invalid {
