@@ -1,12 +1,13 @@
-// Package precompiled holds the sentry's seccomp program as gVisor builds it,
-// so that it need not be built at every start: that takes 10 to 50 ms of CPU,
-// and much more on a busy machine. gVisor's own releases do the same; the
-// module from which we build leaves it out.
+// Package precompiled holds the seccomp programs of sentry and gofer as gVisor
+// builds them, so that they need not be built at every start: that takes 10 to
+// 50 ms of CPU, and much more on a busy machine. gVisor's own releases do the
+// same; the module from which we build leaves it out.
 //
-// Only the variant that this driver uses is here, per architecture; the sentry
-// builds others, and those of an architecture for which none was generated,
-// itself. A test in package roles builds the program anew and compares every
-// byte, so a new gVisor cannot come with an old program.
+// Only the variants that this driver uses are here, per architecture; the roles
+// build others, and those of an architecture for which none was generated,
+// themselves. A test in package roles builds the programs anew and compares
+// every byte, so neither a new gVisor nor a new call of sharefs can come with an
+// old program.
 package precompiled
 
 //go:generate go run gen.go

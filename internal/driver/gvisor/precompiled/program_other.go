@@ -2,5 +2,6 @@
 
 package precompiled
 
-// Programs are those of this architecture.
-var Programs []Program
+// Sentry and Gofer are the programs of this architecture, nil where there is
+// none.
+var Sentry, Gofer *Program

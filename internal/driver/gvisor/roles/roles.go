@@ -34,7 +34,7 @@ func Run(args []string) (bool, error) {
 		if err := confine(); err != nil {
 			return true, err
 		}
-		addPrograms()
+		addSentryProgram()
 		play(new(sentrycmd.Boot))
 	case "runsc-gofer":
 		DeferGC()
@@ -48,6 +48,7 @@ func Run(args []string) (bool, error) {
 			return true, err
 		}
 		extension.Register(sharefs.Extension())
+		addGoferProgram()
 		play(new(cmd.Gofer))
 	default:
 		return false, nil

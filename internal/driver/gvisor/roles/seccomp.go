@@ -5,26 +5,40 @@ import (
 
 	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
 	"gvisor.dev/gvisor/runsc/boot/filter"
+	gofer "gvisor.dev/gvisor/runsc/fsgofer/filter"
 
 	"github.com/belljar-sh/belljar/internal/driver/gvisor/precompiled"
 )
 
-// filterPrograms is gVisor's own table of precompiled programs, which the
-// module leaves empty. A name that is gone after an upgrade fails the link.
+// sentryPrograms and goferPrograms are gVisor's own tables of precompiled
+// programs, which the module leaves empty. A name that is gone after an upgrade
+// fails the link.
 //
-//go:linkname filterPrograms gvisor.dev/gvisor/runsc/boot/filter.precompiledPrograms
-var filterPrograms map[string]precompiledseccomp.Program
+//go:linkname sentryPrograms gvisor.dev/gvisor/runsc/boot/filter.precompiledPrograms
+var sentryPrograms map[string]precompiledseccomp.Program
 
-// addPrograms puts our precompiled programs into gVisor's table. A sentry whose
-// options they do not match builds its own.
-func addPrograms() {
+//go:linkname goferPrograms gvisor.dev/gvisor/runsc/fsgofer/filter.precompiledPrograms
+var goferPrograms map[string]precompiledseccomp.Program
+
+// addSentryProgram puts our precompiled program into gVisor's table. A sentry
+// whose options it does not match builds its own.
+func addSentryProgram() {
 	filter.GetPrecompiled("") // makes the table, once and for all
-	for _, p := range precompiled.Programs {
-		filterPrograms[p.Key] = program(p)
+	if p := precompiled.Sentry; p != nil {
+		sentryPrograms[p.Key] = program(p)
 	}
 }
 
-func program(p precompiled.Program) precompiledseccomp.Program {
+// addGoferProgram is [addSentryProgram] for a gofer with the extension of
+// sharefs, and no other: gVisor's key does not tell extensions apart.
+func addGoferProgram() {
+	gofer.GetPrecompiled("")
+	if p := precompiled.Gofer; p != nil {
+		goferPrograms[p.Key] = program(p)
+	}
+}
+
+func program(p *precompiled.Program) precompiledseccomp.Program {
 	vars := make(map[string][]int, len(p.Vars))
 	for _, v := range p.Vars {
 		vars[v.Name] = v.Words

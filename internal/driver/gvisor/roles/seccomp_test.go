@@ -11,11 +11,15 @@ import (
 
 	"gvisor.dev/gvisor/pkg/bpf"
 	"gvisor.dev/gvisor/pkg/seccomp"
+	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
 	"gvisor.dev/gvisor/pkg/sentry/platform"
 	"gvisor.dev/gvisor/runsc/boot/filter"
 	"gvisor.dev/gvisor/runsc/boot/filter/config"
+	goferfilter "gvisor.dev/gvisor/runsc/fsgofer/filter"
+	gofer "gvisor.dev/gvisor/runsc/fsgofer/filter/config"
 
 	"github.com/belljar-sh/belljar/internal/driver/gvisor/precompiled"
+	"github.com/belljar-sh/belljar/internal/driver/gvisor/sharefs"
 )
 
 // ourOptions are the options with which the driver's sentries install their
@@ -29,40 +33,55 @@ func ourOptions(t *testing.T) config.Options {
 	return config.Options{Platform: p.PrecompiledSeccompInfo()[0], HostFilesystem: true, ControllerFD: 17}
 }
 
-// TestPrecompiledIsFresh: the program in the source is, byte for byte, the one
+// goferOptions are those with which the driver's gofers install theirs.
+func goferOptions() gofer.Options {
+	return gofer.Options{DirectFS: true, LisafsNeeded: true, ExtraRules: []seccomp.SyscallRules{sharefs.Extension().SeccompRules()}}
+}
+
+// TestPrecompiledIsFresh: the programs in the source are, byte for byte, those
 // that this gVisor builds, in this process and in the first one of a PID
-// namespace, which a sentry is.
+// namespace, which sentry and gofer are.
 func TestPrecompiledIsFresh(t *testing.T) {
-	if len(precompiled.Programs) == 0 {
-		t.Skipf("probe: no program was generated for %s", runtime.GOARCH)
+	if precompiled.Sentry == nil || precompiled.Gofer == nil {
+		t.Skipf("probe: no programs were generated for %s", runtime.GOARCH)
 	}
-	opts := ourOptions(t)
+	addSentryProgram()
+	addGoferProgram()
+	opts, gopts := ourOptions(t), goferOptions()
 	if strings.Contains(opts.ConfigKey(), "Instrumentation=true") {
-		t.Skip("probe: built with the race detector, for which gVisor's own program is another")
+		t.Skip("probe: built with the race detector, for which gVisor's own programs are others")
 	}
-	addPrograms()
 	got, ok := filter.GetPrecompiled(opts.ConfigKey())
 	if !ok {
 		t.Fatalf("gVisor does not find %s among %v", opts.ConfigKey(), filter.ListPrecompiled())
 	}
-	gotCode, err := got.RenderInstructions(opts.Vars())
+	rules, deny := config.Rules(opts)
+	fresh(t, "sentry", got, opts.Vars(), rules, deny, config.SeccompOptions(opts))
+	got, ok = goferfilter.GetPrecompiled(gopts.ConfigKey())
+	if !ok {
+		t.Fatalf("gVisor does not find %s among %v", gopts.ConfigKey(), goferfilter.ListPrecompiled())
+	}
+	rules, deny = gofer.Rules(gopts)
+	fresh(t, "gofer", got, gopts.Vars(), rules, deny, seccomp.ProgramOptions{})
+	if os.Getpid() != 1 {
+		asFirstProcess(t)
+	}
+}
+
+// fresh compares a precompiled program with one that is built here.
+func fresh(t *testing.T, name string, got precompiledseccomp.Program, vars precompiledseccomp.Values, rules, deny seccomp.SyscallRules, o seccomp.ProgramOptions) {
+	t.Helper()
+	gotCode, err := got.RenderInstructions(vars)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, deny := config.Rules(opts)
-	fresh := seccomp.Program{
-		RuleSets: []seccomp.RuleSet{{Rules: deny}, {Rules: rules, Action: seccomp.Allow}},
-		Options:  config.SeccompOptions(opts),
-	}
-	wantCode, _, err := fresh.Build()
+	prog := seccomp.Program{RuleSets: []seccomp.RuleSet{{Rules: deny}, {Rules: rules, Action: seccomp.Allow}}, Options: o}
+	wantCode, _, err := prog.Build()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(bpf.ToBytecode(gotCode), bpf.ToBytecode(wantCode)) {
-		t.Errorf("as process %d, the precompiled program differs from a fresh one: run go generate in package precompiled", os.Getpid())
-	}
-	if os.Getpid() != 1 {
-		asFirstProcess(t)
+		t.Errorf("as process %d, the precompiled program of the %s differs from a fresh one: run go generate in package precompiled", os.Getpid(), name)
 	}
 }
 
@@ -86,10 +105,22 @@ func asFirstProcess(t *testing.T) {
 // TestOtherOptionsMiss: options for which there is no program are not given
 // another's.
 func TestOtherOptionsMiss(t *testing.T) {
-	addPrograms()
+	addSentryProgram()
+	addGoferProgram()
 	opts := ourOptions(t)
 	opts.HostNetwork = true
 	if _, ok := filter.GetPrecompiled(opts.ConfigKey()); ok {
 		t.Errorf("a program for %s", opts.ConfigKey())
+	}
+	for _, change := range []func(*gofer.Options){
+		func(o *gofer.Options) { o.ExtraRules = nil },
+		func(o *gofer.Options) { o.UDSOpenEnabled = true },
+		func(o *gofer.Options) { o.LisafsNeeded = false },
+	} {
+		o := goferOptions()
+		change(&o)
+		if _, ok := goferfilter.GetPrecompiled(o.ConfigKey()); ok {
+			t.Errorf("a program for %s", o.ConfigKey())
+		}
 	}
 }
