@@ -46,13 +46,18 @@ const (
 	gcPercent  = 100      // Go's default, from then on
 )
 
-// DeferGC puts off garbage collection until the process has started.
+// DeferGC puts off garbage collection until the process has started. Then it
+// gives back what only the start needed: garbage, and the pages of the program
+// that nothing but the init functions of its packages have touched, which are
+// most of its code.
 func DeferGC() {
+	pages := ownPages()
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(startHeap)
 	time.AfterFunc(startPhase, func() {
 		debug.SetGCPercent(gcPercent)
 		debug.SetMemoryLimit(math.MaxInt64)
 		debug.FreeOSMemory()
+		drop(pages)
 	})
 }
