@@ -190,7 +190,7 @@ func (c *Client) ended(ctx context.Context, ref string, err error) (sandbox.Exit
 	if gerr != nil || sb.State != sandbox.Dead {
 		return sandbox.Exit{}, err
 	}
-	return sandbox.EndedWith(sb.EndReason, sb.EndedAt), nil
+	return sandbox.EndedWith(sb.EndReason, sb.EndMessage, sb.EndedAt), nil
 }
 
 // errOutputLost is the error of lost output without OnGap.

@@ -26,21 +26,27 @@ const ReasonOrphaned = "orphaned"
 const endPrefix = "the sandbox ended: "
 
 // EndedWith is the exit of a process whose sandbox has ended under it, for a
-// reason of the End constants.
-func EndedWith(reason string, at time.Time) Exit {
-	return Exit{
+// reason of the End constants. The message, which may be empty, says more of an
+// [EndFault].
+func EndedWith(reason, message string, at time.Time) Exit {
+	x := Exit{
 		Code: -1, Signal: 9, At: at,
 		OOM: reason == EndOOM, TimedOut: reason == EndTimeout,
 		Reason: endPrefix + reason,
 	}
+	if reason == EndFault && message != "" {
+		x.Reason += ": " + message
+	}
+	return x
 }
 
-// EndOf returns why the sandbox of a process ended, "" when the process ended
-// by itself: the inverse of [EndedWith].
-func (e Exit) EndOf() string {
-	reason, ok := strings.CutPrefix(e.Reason, endPrefix)
+// EndOf returns why the sandbox of a process ended, and what [EndedWith] was
+// told of it; "" when the process ended by itself.
+func (e Exit) EndOf() (reason, message string) {
+	rest, ok := strings.CutPrefix(e.Reason, endPrefix)
 	if !ok {
-		return ""
+		return "", ""
 	}
-	return reason
+	reason, message, _ = strings.Cut(rest, ": ")
+	return reason, message
 }

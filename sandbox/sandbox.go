@@ -95,6 +95,9 @@ type Stats struct {
 	Tasks        int64         `json:"tasks"`         // host threads, guest kernel included
 	ReadBytes    int64         `json:"read_bytes"`    // carried by the channels to the host
 	WrittenBytes int64         `json:"written_bytes"` // carried by the channels to the guest
+	// EgressRefused counts the connections that the sandbox asked for and did
+	// not get.
+	EgressRefused int64 `json:"egress_refused"`
 }
 
 // Template is a named root file system that sandboxes start from.

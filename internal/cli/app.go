@@ -22,6 +22,7 @@ import (
 type app struct {
 	in, out, err *os.File
 	began        time.Time
+	format       format // of results, and so of errors and warnings
 }
 
 // Main runs the command line args (without the program's name) and returns
@@ -40,7 +41,10 @@ func Main(ctx context.Context, began time.Time, args []string, in, out, stderr *
 	if errors.Is(err, syscall.EPIPE) {
 		return exitPipe
 	}
-	return report(stderr, err)
+	if a.format == formatDefault && errors.As(err, new(*usageError)) {
+		a.format = formatOf(args) // parsing may have ended before it came to it
+	}
+	return a.report(err)
 }
 
 const rootLong = `Belljar runs AI agents, and the code that they write, in sandboxes with a
@@ -196,12 +200,33 @@ func (a *app) runningDaemon(ctx context.Context) (*client.Client, error) {
 }
 
 // formatFlag adds -o to cmd.
-func formatFlag(cmd *cobra.Command) *format {
-	f := new(format)
-	cmd.Flags().VarP(f, "output", "o", "how to print the result: json, yaml or table")
+func (a *app) formatFlag(cmd *cobra.Command) *format {
+	f := &a.format // one command runs
+	cmd.Flags().VarP(f, "output", "o", "how to print the result, and errors: json, yaml or table")
 	cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return []string{"json", "yaml", "table"}, cobra.ShellCompDirectiveNoFileComp
 	})
+	return f
+}
+
+// formatOf looks for -o in a command line that could not be parsed.
+func formatOf(args []string) (f format) {
+	for i, a := range args {
+		if a == "--" {
+			break
+		}
+		value, ok := strings.CutPrefix(a, "--output=")
+		if !ok && !strings.HasPrefix(a, "--") {
+			value, ok = strings.CutPrefix(a, "-o")
+			value = strings.TrimPrefix(value, "=")
+		}
+		if (a == "-o" || a == "--output") && i+1 < len(args) {
+			value, ok = args[i+1], true
+		}
+		if ok && f.Set(value) == nil {
+			break
+		}
+	}
 	return f
 }
 

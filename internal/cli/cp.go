@@ -158,10 +158,10 @@ func (cp *copier) summary(s archive.Summary, said []wire.LeftOut) {
 	cp.show.set("")
 	reasons, by, more := leftOut(s, said)
 	for _, reason := range reasons {
-		warn(cp.a.err, "left out, %s: %d: %v", reason, by[reason].count, by[reason])
+		cp.a.warn("left out, %s: %d: %v", reason, by[reason].count, by[reason])
 	}
 	if more > 0 {
-		warn(cp.a.err, "left out, and not listed: %d", more)
+		cp.a.warn("left out, and not listed: %d", more)
 	}
 }
 
@@ -303,7 +303,7 @@ func (cp *copier) out(ctx context.Context, src, dst end) error {
 	cp.summary(sum, watch.left)
 	if watch.trusted.count > 0 {
 		cp.show.set("")
-		warn(cp.a.err, "%d of these names the host executes or trusts, look at them before you go on there: %v", watch.trusted.count, &watch.trusted)
+		cp.a.warn("%d of these names the host executes or trusts, look at them before you go on there: %v", watch.trusted.count, &watch.trusted)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ in it, detached: see belljar logs. The user's daemon is started when there is
 none.`,
 		Example: "  belljar create --name work -v .:/workspace -w /workspace\n  belljar exec work -- ls\n  belljar create --timeout 10m -- python3 -m http.server",
 		RunE: func(cmd *cobra.Command, argv []string) error {
-			spec, vols, err := s.spec(cmd, argv, a.err)
+			spec, vols, err := s.spec(cmd, argv, a.warn)
 			if err != nil {
 				return err
 			}
@@ -45,7 +45,7 @@ none.`,
 	cmd.Flags().SetInterspersed(false)
 	s.add(cmd)
 	cmd.Flags().BoolVar(&rm, "rm", false, "kill it when CMD has ended")
-	f = formatFlag(cmd)
+	f = a.formatFlag(cmd)
 	return cmd
 }
 
@@ -84,7 +84,7 @@ func (a *app) create(ctx context.Context, spec sandbox.Spec, vols []*volume, arg
 		if made.Sandbox.AutoRemove {
 			return a.startFailure(made.StartError)
 		}
-		warn(a.err, "the sandbox %s exists, its command was not started", made.Sandbox.ID)
+		a.warn("the sandbox %s exists, its command was not started", made.Sandbox.ID)
 		return a.startFailure(made.StartError)
 	}
 	return nil
@@ -93,7 +93,7 @@ func (a *app) create(ctx context.Context, spec sandbox.Spec, vols []*volume, arg
 // tellIsolation warns of a boundary that is weaker than the one asked for.
 func (a *app) tellIsolation(i sandbox.Isolation) {
 	if i.Requested != sandbox.Auto && i.Effective != i.Requested {
-		warn(a.err, "the boundary is %s instead of %s: %s", i.Effective, i.Requested, i.Reason)
+		a.warn("the boundary is %s instead of %s: %s", i.Effective, i.Requested, i.Reason)
 	}
 }
 

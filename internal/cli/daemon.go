@@ -69,7 +69,7 @@ func (a *app) daemonStatus() *cobra.Command {
 			return err
 		},
 	}
-	f = formatFlag(cmd)
+	f = a.formatFlag(cmd)
 	return cmd
 }
 

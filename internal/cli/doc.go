@@ -14,5 +14,7 @@
 // The command's own standard output and error pass byte by byte. Everything
 // else that may come from a guest (names, messages, logs on a terminal) is
 // escaped: see package terminal. Results go to standard output; errors, hints,
-// warnings and progress go to standard error.
+// warnings and progress go to standard error. Under -o json an error is one
+// line, {"error":{"kind","message","field","value","hint"}}, and a warning
+// {"warning":{"message"}}; under -o yaml each is a document.
 package cli

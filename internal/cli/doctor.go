@@ -30,7 +30,7 @@ code is 0 when the default boundary works here and 1 when it does not.`,
 			o := host.Options{Build: build.ID()}
 			dirs, err := userDirs()
 			if err != nil {
-				warn(a.err, "%v", err)
+				a.warn("%v", err)
 			} else {
 				o.StateDir = dirs.State
 			}
@@ -46,7 +46,7 @@ code is 0 when the default boundary works here and 1 when it does not.`,
 			return err
 		},
 	}
-	f = formatFlag(cmd)
+	f = a.formatFlag(cmd)
 	return cmd
 }
 

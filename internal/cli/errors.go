@@ -1,10 +1,11 @@
 package cli
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"strings"
 
@@ -42,7 +43,7 @@ type exitStatus int
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 // report prints err and returns the exit code that it means.
-func report(w io.Writer, err error) int {
+func (a *app) report(err error) int {
 	var status exitStatus
 	var usage *usageError
 	switch {
@@ -51,12 +52,33 @@ func report(w io.Writer, err error) int {
 	case errors.As(err, &status):
 		return int(status)
 	case errors.As(err, &usage):
-		printError(w, usage.Error(), usage.hint)
+		a.say(&sandbox.Error{Kind: sandbox.Invalid, Message: usage.Error(), Hint: usage.hint})
 		return exitUsage
 	}
-	message, hint := describe(err)
-	printError(w, message, hint)
+	a.say(public(err))
 	return exitFailure
+}
+
+// public returns what is printed of an error.
+func public(err error) *sandbox.Error {
+	message, hint := describe(err)
+	e := &sandbox.Error{Kind: sandbox.KindOf(err), Message: message, Hint: hint}
+	var known *sandbox.Error
+	switch {
+	case errors.As(err, &known):
+		e.Field, e.Value = known.Field, known.Value
+		e.Message = strings.TrimPrefix(message, fmt.Sprintf("%s %q: ", e.Field, e.Value))
+		if e.Message == message && e.Field != "" { // named in the middle of the sentence
+			e.Field, e.Value = "", ""
+		}
+	case errors.Is(err, context.Canceled):
+		e.Kind = sandbox.Canceled
+	case errors.Is(err, fs.ErrPermission):
+		e.Kind = sandbox.Denied
+	case errors.Is(err, fs.ErrNotExist):
+		e.Kind = sandbox.NotFound
+	}
+	return e
 }
 
 // describe returns the sentence and the hint of an error.
@@ -97,17 +119,53 @@ func fallbackHint(err error) string {
 	return ""
 }
 
-// printError writes one line for the error and one for the hint.
-func printError(w io.Writer, message, hint string) {
-	fmt.Fprintf(w, "belljar: %s\n", terminal.Escape(message))
-	if hint != "" {
-		fmt.Fprintf(w, "hint: %s\n", terminal.Escape(hint))
+// say prints an error: one line for it and one for the hint, or an object for
+// programs.
+func (a *app) say(e *sandbox.Error) {
+	if a.format.machine() {
+		a.object(map[string]any{"error": e})
+		return
+	}
+	fmt.Fprintf(a.err, "belljar: %s\n", terminal.Escape(e.Error()))
+	if e.Hint != "" {
+		fmt.Fprintf(a.err, "hint: %s\n", terminal.Escape(e.Hint))
 	}
 }
 
-// warn writes a line that does not change the outcome.
-func warn(w io.Writer, format string, args ...any) {
-	fmt.Fprintf(w, "belljar: warning: %s\n", terminal.Escape(fmt.Sprintf(format, args...)))
+// fail says what an exit code alone does not.
+func (a *app) fail(kind sandbox.Kind, message, hint string) {
+	a.say(&sandbox.Error{Kind: kind, Message: message, Hint: hint})
+}
+
+// warn prints a line that does not change the outcome.
+func (a *app) warn(format string, args ...any) {
+	message := fmt.Sprintf(format, args...)
+	if a.format.machine() {
+		a.object(map[string]any{"warning": map[string]string{"message": message}})
+		return
+	}
+	fmt.Fprintf(a.err, "belljar: warning: %s\n", terminal.Escape(message))
+}
+
+// object prints v on standard error: JSON on one line of its own, YAML as a
+// document of its own.
+func (a *app) object(v any) {
+	var b bytes.Buffer
+	if a.format == formatYAML {
+		b.WriteString("---\n")
+	}
+	if err := encode(&b, a.format, v); err != nil {
+		fmt.Fprintf(a.err, "belljar: %s\n", terminal.Escape(err.Error()))
+		return
+	}
+	if a.format == formatJSON {
+		var line bytes.Buffer
+		if json.Compact(&line, b.Bytes()) == nil {
+			line.WriteByte('\n')
+			b = line
+		}
+	}
+	a.err.Write(b.Bytes()) // there is nobody else to tell
 }
 
 // pathCause drops the operation and the path from a file error: the caller

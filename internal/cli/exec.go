@@ -57,7 +57,7 @@ killed and cannot tell the command, it is killed with all that it has started
 	fl.StringArrayVar(&f.envFiles, "env-file", nil, "file with one KEY=VALUE per line")
 	fl.Var(&f.timeout, "timeout", "time after which the command is killed: 90, 90s, 5m")
 	fl.Var(&f.outputLimit, "output-limit", "output inside a result of -o json, per stream (default 64KiB)")
-	f.format = formatFlag(cmd)
+	f.format = a.formatFlag(cmd)
 	return cmd
 }
 

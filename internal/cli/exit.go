@@ -20,20 +20,20 @@ func (a *app) status(exit sandbox.Exit, memory int64, timeout time.Duration) exi
 		if memory > 0 {
 			limit = " of " + formatSize(memory)
 		}
-		printError(a.err, fmt.Sprintf("the sandbox used more memory than its limit%s and was killed", limit), memoryHint(memory))
+		a.fail(sandbox.ResourceExhausted, fmt.Sprintf("the sandbox used more memory than its limit%s and was killed", limit), memoryHint(memory))
 		return exitKilled
 	case exit.TimedOut:
 		after := ""
 		if timeout > 0 {
 			after = fmt.Sprintf(" of %v", timeout)
 		}
-		printError(a.err, fmt.Sprintf("the time%s was over: the command was killed with all that it had started", after), "allow more time with --timeout")
+		a.fail(sandbox.DeadlineExceeded, fmt.Sprintf("the time%s was over: the command was killed with all that it had started", after), "allow more time with --timeout")
 		return exitTimeout
 	case sandboxEnd(exit) != "":
-		printError(a.err, sandboxEnd(exit), endHint(exit.EndOf()))
+		a.fail(sandbox.Conflict, sandboxEnd(exit), endHint(exit))
 		return exitFailure
 	case exit.Reason != "" && exit.Signal != 0:
-		printError(a.err, exit.Reason, "")
+		a.fail(sandbox.Canceled, exit.Reason, "")
 	}
 	return exitStatus(exit.Status())
 }
@@ -52,17 +52,21 @@ var endSentences = map[string]string{
 // sandboxEnd says how the sandbox has ended under its command; "" when the
 // command ended by itself.
 func sandboxEnd(exit sandbox.Exit) string {
-	if s := endSentences[exit.EndOf()]; s != "" {
-		return s
-	}
-	if exit.EndOf() == "" {
+	reason, message := exit.EndOf()
+	s := endSentences[reason]
+	switch {
+	case reason == "":
 		return ""
+	case s == "":
+		return exit.Reason
+	case message != "":
+		return s + ": " + message
 	}
-	return exit.Reason
+	return s
 }
 
-func endHint(reason string) string {
-	switch reason {
+func endHint(exit sandbox.Exit) string {
+	switch reason, _ := exit.EndOf(); reason {
 	case sandbox.EndExited:
 		return "does the command end process 1? What was written before was printed; run it in a new sandbox"
 	case sandbox.EndFault, sandbox.EndLost:
@@ -88,10 +92,10 @@ func (a *app) startFailure(err error) error {
 	}
 	switch e.Kind {
 	case sandbox.NotFound:
-		report(a.err, err)
+		a.report(err)
 		return exitStatus(exitNotFound)
 	case sandbox.Denied, sandbox.Invalid:
-		report(a.err, err)
+		a.report(err)
 		return exitStatus(exitNotExecutable)
 	}
 	return err

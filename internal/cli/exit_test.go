@@ -35,7 +35,7 @@ func TestSandboxEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			tc.exit.Code, tc.exit.Signal, tc.exit.Reason = -1, 9, sandbox.EndedWith(tc.reason, time.Time{}).Reason
+			tc.exit.Code, tc.exit.Signal, tc.exit.Reason = -1, 9, sandbox.EndedWith(tc.reason, "", time.Time{}).Reason
 			a := &app{err: f}
 			if got := a.status(tc.exit, 0, 0); int(got) != tc.want {
 				t.Errorf("status = %d, want %d", got, tc.want)

@@ -43,7 +43,7 @@ func (a *app) lsCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "those that are dead too, as long as they are remembered")
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "IDs only")
-	f = formatFlag(cmd)
+	f = a.formatFlag(cmd)
 	return cmd
 }
 
@@ -121,7 +121,7 @@ func (a *app) inspectCommand() *cobra.Command {
 			return encode(a.out, *f, s)
 		},
 	}
-	f = formatFlag(cmd)
+	f = a.formatFlag(cmd)
 	return cmd
 }
 

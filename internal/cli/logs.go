@@ -76,7 +76,7 @@ func (a *app) copyLogs(o *client.Logs, stdout, stderr io.Writer) error {
 		}
 		switch c.Kind {
 		case client.ChunkGap:
-			warn(a.err, "%s of %s was not kept", formatSize(c.Lost), streamName(c.Stream))
+			a.warn("%s of %s was not kept", formatSize(c.Lost), streamName(c.Stream))
 		case client.ChunkData:
 			w := stdout
 			if c.Stream == client.Stderr {
@@ -95,11 +95,11 @@ func (a *app) copyLogs(o *client.Logs, stdout, stderr io.Writer) error {
 func (a *app) tellExit(e sandbox.Exit) {
 	switch {
 	case e.OOM:
-		warn(a.err, "the command was ended by the memory limit")
+		a.warn("the command was ended by the memory limit")
 	case e.TimedOut:
-		warn(a.err, "the command was ended because its time was over")
+		a.warn("the command was ended because its time was over")
 	case e.Signal != 0:
-		warn(a.err, "the command was ended by signal %d", e.Signal)
+		a.warn("the command was ended by signal %d", e.Signal)
 	}
 }
 

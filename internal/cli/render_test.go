@@ -3,6 +3,10 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -54,23 +58,60 @@ func TestEncodeCannotActOnATerminal(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
+	field := sandbox.Errorf(sandbox.Invalid, "no").WithField("template", "x\ny").WithHint("choose")
 	for _, tc := range []struct {
-		name string
-		err  error
-		code int
-		want string
+		name   string
+		format format
+		err    error
+		code   int
+		want   string
 	}{
-		{"none", nil, 0, ""},
-		{"status", exitStatus(7), 7, ""},
-		{"usage", usagef("do this", "bad %q", "x"), 2, "belljar: bad \"x\"\nhint: do this\n"},
-		{"field", sandbox.Errorf(sandbox.Invalid, "no").WithField("template", "x\ny").WithHint("choose"), 125, "belljar: template \"x\\ny\": no\nhint: choose\n"},
-		{"hostile", sandbox.Errorf(sandbox.Denied, "a\x1b[2J\nb"), 125, `belljar: a\x1b[2J\nb` + "\n"},
+		{"none", "", nil, 0, ""},
+		{"status", "", exitStatus(7), 7, ""},
+		{"usage", "", usagef("do this", "bad %q", "x"), 2, "belljar: bad \"x\"\nhint: do this\n"},
+		{"field", "table", field, 125, "belljar: template \"x\\ny\": no\nhint: choose\n"},
+		{"hostile", "", sandbox.Errorf(sandbox.Denied, "a\x1b[2J\nb"), 125, `belljar: a\x1b[2J\nb` + "\n"},
+		{"usage as JSON", "json", usagef("do this", "bad %q", "x"), 2, `{"error":{"kind":"invalid","message":"bad \"x\"","hint":"do this"}}` + "\n"},
+		{"field as JSON", "json", field, 125, `{"error":{"kind":"invalid","message":"no","field":"template","value":"x\ny","hint":"choose"}}` + "\n"},
+		{"wrapped as JSON", "json", fmt.Errorf("-v a: %w", field), 125, `{"error":{"kind":"invalid","message":"-v a: template \"x\\ny\": no","hint":"choose"}}` + "\n"},
+		{"hostile as JSON", "json", sandbox.Errorf(sandbox.Denied, "a\x1b[2J"), 125, `{"error":{"kind":"denied","message":"a\u001b[2J"}}` + "\n"},
+		{"not ours as JSON", "json", fs.ErrPermission, 125, `{"error":{"kind":"denied","message":"permission denied","hint":"check the permissions of the file for this user"}}` + "\n"},
+		{"field as YAML", "yaml", field, 125, "---\nerror:\n  kind: invalid\n  message: \"no\"\n  field: template\n  value: |-\n    x\n    y\n  hint: choose\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var b bytes.Buffer
-			if code := report(&b, tc.err); code != tc.code || b.String() != tc.want {
-				t.Errorf("got %d, %q, want %d, %q", code, b.String(), tc.code, tc.want)
+			a, said := saying(t)
+			a.format = tc.format
+			if code := a.report(tc.err); code != tc.code || said() != tc.want {
+				t.Errorf("got %d, %q, want %d, %q", code, said(), tc.code, tc.want)
 			}
 		})
+	}
+}
+
+// saying returns an app and what it has said on standard error.
+func saying(t *testing.T) (a *app, said func() string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return &app{err: f}, func() string {
+		b, err := os.ReadFile(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+}
+
+func TestFormatOf(t *testing.T) {
+	for line, want := range map[string]format{
+		"ls --bogus -o json": "json", "ls --bogus -ojson": "json", "ls -o=yaml --bogus": "yaml", "ls --bogus --output yaml": "yaml",
+		"ls --bogus --output=json": "json", "ls --bogus": "", "run --bogus -- x -o json": "", "ls -o xml": "", "ls -o": "",
+	} {
+		if got := formatOf(strings.Fields(line)); got != want {
+			t.Errorf("%s: got %q, want %q", line, got, want)
+		}
 	}
 }

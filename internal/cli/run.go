@@ -44,7 +44,7 @@ left to the user's daemon, and its sandbox stays until it is killed or, with
 	fl.BoolVar(&f.rm, "rm", false, "with -d: kill the sandbox when the command has ended; without -d it always is")
 	fl.BoolVar(&f.timing, "timing", false, "print on standard error where the time went")
 	f.specFlags.add(cmd)
-	f.format = formatFlag(cmd)
+	f.format = a.formatFlag(cmd)
 	return cmd
 }
 
@@ -56,7 +56,7 @@ func (a *app) run(cmd *cobra.Command, f *runFlags, argv []string) error {
 	if err := a.checkStreams(f.interactive, f.tty, f.detach, *f.format); err != nil {
 		return err
 	}
-	spec, vols, err := f.spec(cmd, argv, a.err)
+	spec, vols, err := f.spec(cmd, argv, a.warn)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (o *oneRun) run(ctx context.Context) error {
 		found = o.guard.reports(context.WithoutCancel(ctx))
 	}
 	if _, stopped := interrupted(ctx); stopped || err != nil {
-		tellAll(o.a.err, found)
+		o.a.tellAll(found)
 		return o.a.finish(ctx, o.exit, o.a.startFailure(err), 0, 0)
 	}
 	return o.report(ctx, found, timeout)
@@ -216,7 +216,7 @@ func (o *oneRun) report(ctx context.Context, found []mountReport, timeout time.D
 		err = encode(a.out, *o.f.format, res)
 	} else {
 		o.tellHits()
-		tellAll(a.err, found)
+		a.tellAll(found)
 	}
 	if o.f.timing && err == nil {
 		err = split.print(a.err, sb.Timeline)
@@ -232,7 +232,7 @@ func (o *oneRun) tellHits() {
 			continue
 		}
 		seen[h.Limit] = true
-		warn(o.a.err, "limit reached: %s: %s%s", h.Limit, h.Message, limitFlag(h.Limit))
+		o.a.warn("limit reached: %s: %s%s", h.Limit, h.Message, limitFlag(h.Limit))
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io"
 	"net/http"
 	"sync"
 
@@ -31,7 +30,7 @@ type session struct {
 
 	runtimeDir string
 
-	warnings io.Writer
+	warn func(format string, args ...any)
 }
 
 // ephemeral starts a session. The engine needs the longest of all to start,
@@ -68,7 +67,7 @@ func (a *app) ephemeral(ctx context.Context) (*session, error) {
 		StateDir: dirs.State, RuntimeDir: dirs.Runtime,
 	})
 	return &session{
-		client: client.New(client.InProcess(api)), manager: m, keeper: p, store: store, runtimeDir: dirs.Runtime, warnings: a.err,
+		client: client.New(client.InProcess(api)), manager: m, keeper: p, store: store, runtimeDir: dirs.Runtime, warn: a.warn,
 	}, nil
 }
 
@@ -84,7 +83,7 @@ func (s *session) close(ctx context.Context) error {
 	err := s.manager.Close(ctx)
 	s.client.Close()
 	if serr := sweep(ctx, s.runtimeDir, s.store); serr != nil && !errors.Is(serr, context.Canceled) && sandbox.KindOf(serr) != sandbox.Canceled {
-		warn(s.warnings, "what an earlier run has left cannot be removed: %v", serr)
+		s.warn("what an earlier run has left cannot be removed: %v", serr)
 	}
 	return err
 }

@@ -28,7 +28,7 @@ func (a *app) versionCommand() *cobra.Command {
 			return err
 		},
 	}
-	f = formatFlag(cmd)
+	f = a.formatFlag(cmd)
 	return cmd
 }
 
@@ -93,7 +93,7 @@ func (a *app) kill(ctx context.Context, refs []string, all bool) error {
 	var failed error
 	for _, ref := range refs {
 		if _, err := c.Kill(ctx, ref); err != nil {
-			failed = exitStatus(report(a.err, err))
+			failed = exitStatus(a.report(err))
 			continue
 		}
 		if _, err := fmt.Fprintln(a.out, ref); err != nil {

@@ -54,7 +54,7 @@ func (s *specFlags) add(cmd *cobra.Command) {
 
 // spec checks the flags and the command and returns what they ask for. The
 // volumes are open; the caller closes them.
-func (s *specFlags) spec(cmd *cobra.Command, argv []string, stderr *os.File) (sandbox.Spec, []*volume, error) {
+func (s *specFlags) spec(cmd *cobra.Command, argv []string, warn warner) (sandbox.Spec, []*volume, error) {
 	spec, err := s.values(cmd)
 	if err == nil {
 		err = checkText(argv, spec.Env)
@@ -73,7 +73,7 @@ func (s *specFlags) spec(cmd *cobra.Command, argv []string, stderr *os.File) (sa
 	if err := checkSpec(&spec, typed); err != nil {
 		return spec, nil, err
 	}
-	vols, err := openVolumes(s.volumes, stderr)
+	vols, err := openVolumes(s.volumes, warn)
 	return spec, vols, err
 }
 

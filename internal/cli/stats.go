@@ -28,7 +28,7 @@ func (a *app) statsCommand() *cobra.Command {
 			return a.stats(ctx, refs, *f, live)
 		},
 	}
-	f = formatFlag(cmd)
+	f = a.formatFlag(cmd)
 	cmd.Flags().BoolVar(&once, "no-stream", false, "show one answer only")
 	return cmd
 }
@@ -119,7 +119,7 @@ func (a *app) printUsage(f format, now []usage, before map[sandbox.ID]usage) err
 		}
 		return encode(a.out, f, now)
 	}
-	t := newTable("ID", "NAME", "CPU", "CPU TIME", "MEMORY", "LIMIT", "TASKS", "IN", "OUT")
+	t := newTable("ID", "NAME", "CPU", "CPU TIME", "MEMORY", "LIMIT", "TASKS", "IN", "OUT", "EGRESS REFUSED")
 	for _, u := range now {
 		cpu := "-"
 		if b, ok := before[u.Sandbox]; ok && u.at.After(b.at) {
@@ -131,7 +131,7 @@ func (a *app) printUsage(f format, now []usage, before map[sandbox.ID]usage) err
 		}
 		t.add(string(u.Sandbox), u.Name, cpu, u.Stats.CPUTime.Round(time.Millisecond).String(),
 			formatSize(u.Stats.MemoryBytes), limit, fmt.Sprint(u.Stats.Tasks),
-			formatSize(u.Stats.WrittenBytes), formatSize(u.Stats.ReadBytes))
+			formatSize(u.Stats.WrittenBytes), formatSize(u.Stats.ReadBytes), fmt.Sprint(u.Stats.EgressRefused))
 	}
 	return t.write(a.out)
 }

@@ -79,7 +79,7 @@ func (at *attachment) streams() client.Streams {
 func (at *attachment) begin() {
 	if at.term != nil && at.interactive {
 		if err := at.term.Raw(); err != nil {
-			warn(at.a.err, "the terminal cannot be put into raw mode: %v", err)
+			at.a.warn("the terminal cannot be put into raw mode: %v", err)
 		}
 	}
 	at.relay.begin()
@@ -117,7 +117,7 @@ func (at *attachment) end() {
 	if at.stdout == nil && !at.ended {
 		for _, s := range []client.StreamID{client.Stdout, client.Stderr} {
 			if n := at.lost[s]; n > 0 {
-				warn(at.a.err, "%s of %s was overwritten before it could be read", formatSize(n), streamName(s))
+				at.a.warn("%s of %s was overwritten before it could be read", formatSize(n), streamName(s))
 			}
 		}
 	}

@@ -76,7 +76,7 @@ func (a *app) templateLs() *cobra.Command {
 			return t.write(a.out)
 		},
 	}
-	f = formatFlag(cmd)
+	f = a.formatFlag(cmd)
 	return cmd
 }
 
@@ -116,7 +116,7 @@ seems to belong to root inside.`,
 	}
 	cmd.Flags().BoolVar(&o.SkipDevices, "skip-devices", false, "leave device nodes out instead of refusing the archive")
 	cmd.Flags().BoolVar(&o.NoSetuid, "no-setuid", false, "drop set-id bits: sudo will not work inside")
-	f = formatFlag(cmd)
+	f = a.formatFlag(cmd)
 	return cmd
 }
 
@@ -159,7 +159,7 @@ It runs mmdebstrap, and package scripts run in namespaces of their own.`,
 	cmd.Flags().StringVar(&o.Suite, "suite", "", "Debian suite (default: the host's, else stable)")
 	cmd.Flags().StringArrayVar(&o.Packages, "package", nil, "one more package")
 	cmd.Flags().BoolVar(&verbose, "verbose", false, "print what the build prints")
-	f = formatFlag(cmd)
+	f = a.formatFlag(cmd)
 	return cmd
 }
 
@@ -173,10 +173,10 @@ func (a *app) made(ctx context.Context, d *template.Details, err error, f format
 	}
 	if d.Kind != template.KindBuilt { // a built system has the usual devices, which are left out
 		for _, s := range d.Skips {
-			warn(a.err, "%s: %s", s.Name, s.Reason)
+			a.warn("%s: %s", s.Name, s.Reason)
 		}
 		if n := d.Skipped - int64(len(d.Skips)); n > 0 {
-			warn(a.err, "and %d more", n)
+			a.warn("and %d more", n)
 		}
 	}
 	if f.machine() {
@@ -201,7 +201,7 @@ func (a *app) templateRm() *cobra.Command {
 			var failed error
 			for _, n := range names {
 				if err := s.Remove(cmd.Context(), n); err != nil {
-					failed = exitStatus(report(a.err, err))
+					failed = exitStatus(a.report(err))
 					continue
 				}
 				fmt.Fprintln(a.out, n)

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -26,8 +25,11 @@ type volume struct {
 
 const volumeHint = "write -v SRC:DST or -v SRC:DST:ro, SRC being a file or directory of yours and DST an absolute path inside"
 
+// warner prints a warning.
+type warner func(format string, args ...any)
+
 // openVolumes parses and opens every -v. On error all are closed.
-func openVolumes(specs []string, stderr io.Writer) (vols []*volume, err error) {
+func openVolumes(specs []string, warn warner) (vols []*volume, err error) {
 	defer func() {
 		if err != nil {
 			closeVolumes(vols)
@@ -42,7 +44,7 @@ func openVolumes(specs []string, stderr io.Writer) (vols []*volume, err error) {
 			return vols, err
 		}
 		vols = append(vols, v)
-		if err := v.check(stderr); err != nil {
+		if err := v.check(warn); err != nil {
 			return vols, err
 		}
 	}
@@ -111,7 +113,7 @@ var hostFileSystems = map[int64]string{
 }
 
 // check refuses what must not be mounted and warns of what should not.
-func (v *volume) check(stderr io.Writer) error {
+func (v *volume) check(warn warner) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(v.file.Fd()), &st); err != nil {
 		return v.fail(sandbox.Denied, "", "it cannot be examined: %w", err)
@@ -134,7 +136,7 @@ func (v *volume) check(stderr io.Writer) error {
 		return err
 	}
 	if dir {
-		v.warnHome(&st, stderr)
+		v.warnHome(&st, warn)
 	}
 	return nil
 }
@@ -161,14 +163,14 @@ func (v *volume) checkAccess(dir bool) error {
 
 // warnHome warns when the whole home directory, or a directory above it, is
 // handed over.
-func (v *volume) warnHome(st *unix.Stat_t, stderr io.Writer) {
+func (v *volume) warnHome(st *unix.Stat_t, warn warner) {
 	home, err := os.UserHomeDir()
 	if err != nil || home == "" {
 		return
 	}
 	for p := filepath.Clean(home); p != "/" && p != "."; p = filepath.Dir(p) {
 		if same(st, p) {
-			warn(stderr, "-v %s hands the whole home directory %s to the sandbox, keys and tokens in it included; mount the project's directory instead", v.source, home)
+			warn("-v %s hands the whole home directory %s to the sandbox, keys and tokens in it included; mount the project's directory instead", v.source, home)
 			return
 		}
 	}

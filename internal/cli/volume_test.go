@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"net"
 	"os"
 	"path/filepath"
@@ -93,8 +92,8 @@ func TestOpenVolumes(t *testing.T) {
 		{"absent", filepath.Join(dir, "none"), "no such file", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var stderr bytes.Buffer
-			vols, err := openVolumes([]string{tc.source + ":/x"}, &stderr)
+			a, said := saying(t)
+			vols, err := openVolumes([]string{tc.source + ":/x"}, a.warn)
 			defer closeVolumes(vols)
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) {
@@ -103,7 +102,7 @@ func TestOpenVolumes(t *testing.T) {
 			} else if err != nil || len(vols) != 1 {
 				t.Errorf("%d volumes, %v", len(vols), err)
 			}
-			if got := stderr.String(); (tc.warning == "") != (got == "") || !strings.Contains(got, tc.warning) {
+			if got := said(); (tc.warning == "") != (got == "") || !strings.Contains(got, tc.warning) {
 				t.Errorf("warning %q, want %q", got, tc.warning)
 			}
 		})

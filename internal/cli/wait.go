@@ -38,7 +38,7 @@ is waited for until it is dead. The exit code of wait itself is 0.`,
 		},
 	}
 	cmd.Flags().StringVar(&process, "process", "", "ID of a process to wait for, as exec -d prints it")
-	f = formatFlag(cmd)
+	f = a.formatFlag(cmd)
 	return cmd
 }
 
@@ -94,7 +94,7 @@ func waitOne(ctx context.Context, c *client.Client, ref, process string) (w wait
 			}
 		}
 	} else if sb, err = c.WaitCommand(ctx, ref); err == nil {
-		w.Exit = sandbox.EndedWith(sb.EndReason, sb.EndedAt)
+		w.Exit = sandbox.EndedWith(sb.EndReason, sb.EndMessage, sb.EndedAt)
 		if sb.Command != nil && sb.Command.Exit != nil {
 			process, w.Exit = sb.Command.Process, *sb.Command.Exit
 		}
@@ -125,9 +125,11 @@ func shownExit(x *sandbox.Exit) string {
 		return fmt.Sprintf("%d (oom)", exitKilled)
 	case x.TimedOut:
 		return fmt.Sprintf("%d (timeout)", exitTimeout)
-	case x.EndOf() != "":
-		return fmt.Sprintf("%d (sandbox %s)", x.Status(), x.EndOf())
-	case x.Signal != 0:
+	}
+	if end, _ := x.EndOf(); end != "" {
+		return fmt.Sprintf("%d (sandbox %s)", x.Status(), end)
+	}
+	if x.Signal != 0 {
 		return fmt.Sprintf("%d (signal %d)", x.Status(), x.Signal)
 	}
 	return fmt.Sprint(x.Code)

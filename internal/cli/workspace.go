@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/belljar-sh/belljar/internal/cli/terminal"
@@ -63,23 +62,32 @@ func (g *guard) reports(ctx context.Context) []mountReport {
 }
 
 // tell prints the list, if there is anything on it.
-func (r *mountReport) tell(w *os.File) {
+func (a *app) tell(r *mountReport) {
 	if len(r.Findings) > 0 {
-		warn(w, "look at these in %s before you go on there:", r.Source)
+		a.warn("look at these in %s before you go on there:", r.Source)
 	}
 	for _, f := range r.Findings {
-		fmt.Fprintf(w, "  %s\n", terminal.Escape(f.String()))
+		a.detail(f.String())
 	}
 	if r.More > 0 {
-		fmt.Fprintf(w, "  and %d more\n", r.More)
+		a.detail(fmt.Sprintf("and %d more", r.More))
 	}
 	if r.Incomplete != "" {
-		warn(w, "not all of %s was looked at: %s", r.Source, r.Incomplete)
+		a.warn("not all of %s was looked at: %s", r.Source, r.Incomplete)
 	}
 }
 
-func tellAll(w *os.File, found []mountReport) {
+// detail prints a line that belongs to the last warning.
+func (a *app) detail(line string) {
+	if a.format.machine() {
+		a.warn("%s", line)
+		return
+	}
+	fmt.Fprintf(a.err, "  %s\n", terminal.Escape(line))
+}
+
+func (a *app) tellAll(found []mountReport) {
 	for i := range found {
-		found[i].tell(w)
+		a.tell(&found[i])
 	}
 }

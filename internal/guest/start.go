@@ -243,8 +243,31 @@ func spawnError(at step, err error, req *wire.Start, cwd string) error {
 		return fail(sandbox.Invalid, "arguments and environment are too long together", "argv", name)
 	case errno == unix.ENOEXEC:
 		return fail(sandbox.Invalid, "not a program: it is neither a binary for this machine nor begins with #!", "argv[0]", name)
+	case errno == unix.EACCES:
+		why, hint := notExecutable(name, cwd)
+		return fail(sandbox.Denied, why, "argv[0]", name).WithHint("%s", hint)
 	}
 	return fail(sandbox.Invalid, "cannot be executed: "+err.Error(), "argv[0]", name)
+}
+
+// notExecutable says why the kernel denies to execute a file, as far as the
+// file tells.
+func notExecutable(name, cwd string) (why, hint string) {
+	if !strings.Contains(name, "/") {
+		return "it is in the PATH and may not be executed by the user", "look at its permissions and at those of its directory: ls -l"
+	}
+	at := name
+	if !path.IsAbs(at) {
+		at = path.Join(cwd, at)
+	}
+	fi, err := os.Stat(at)
+	switch {
+	case err == nil && fi.IsDir():
+		return "it is a directory", "name a program in it"
+	case err == nil && fi.Mode().Perm()&0o111 == 0:
+		return "the file is there but it is not executable", "chmod +x " + name + " inside, or name its interpreter: sh " + name
+	}
+	return "the user may not execute it", "look at the permissions of the file and of the directories above it, or use --user root"
 }
 
 func exists(name, cwd string) bool {

@@ -72,6 +72,7 @@ func (b *box) stats(ctx context.Context) (sandbox.Stats, error) {
 		return sandbox.Stats{}, err
 	}
 	s.ReadBytes, s.WrittenBytes = b.traffic.Read.Load(), b.traffic.Written.Load()
+	s.EgressRefused = b.refused.Load()
 	return s, nil
 }
 

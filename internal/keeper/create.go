@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -190,7 +191,7 @@ func (b *box) boot(ctx context.Context, inst driver.Instance, req *wire.Create, 
 	step = t.start("hello")
 	reply, err := b.sayHello(ctx, &req.Hello)
 	if err != nil {
-		return nil, b.explain(err)
+		return nil, b.explain(err, req.Hello.Start != nil)
 	}
 	step()
 	b.k.crash(AfterHello)
@@ -203,8 +204,9 @@ func (b *box) boot(ctx context.Context, inst driver.Instance, req *wire.Create, 
 	return reply, nil
 }
 
-// explain adds to a failed hello how the guest ended, where it did.
-func (b *box) explain(err error) error {
+// explain says how the guest ended instead of answering hello, where it did.
+// The first command begins with hello: it may have ended the guest.
+func (b *box) explain(err error, command bool) error {
 	select {
 	case <-b.ended:
 	case <-time.After(100 * time.Millisecond): // its end may be a moment away
@@ -217,7 +219,24 @@ func (b *box) explain(err error) error {
 	case s.Fault != "":
 		return sandbox.Errorf(sandbox.Internal, "the guest did what no guest of ours does: %s", s.Fault).WithCause(err)
 	}
-	return sandbox.Errorf(sandbox.Internal, "the guest ended as it started, with status %d %s", s.Exit.Status(), s.Exit.Reason).WithCause(err)
+	how := howEnded(s.Exit)
+	if command {
+		return sandbox.Errorf(sandbox.Conflict, "process 1 of the sandbox ended (%s) before it had answered, and the sandbox with it", how).
+			WithHint("does the command end process 1 or the whole system? If not, allow more memory with --memory, or try again").WithCause(err)
+	}
+	return sandbox.Errorf(sandbox.Internal, "process 1 of the sandbox ended (%s) before it had answered", how).
+		WithHint("allow more memory with --memory, or try again; `belljar doctor` tells what this machine lacks").WithCause(err)
+}
+
+func howEnded(x *sandbox.Exit) string {
+	how := "exit code " + strconv.Itoa(x.Code)
+	if x.Signal != 0 {
+		how = "signal " + strconv.Itoa(x.Signal)
+	}
+	if x.Reason != "" {
+		how += ": " + x.Reason
+	}
+	return how
 }
 
 func (b *box) sayHello(ctx context.Context, h *guest.Hello) (*guest.HelloReply, error) {

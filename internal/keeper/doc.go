@@ -8,6 +8,7 @@
 //
 //	DIR/lock                      flock; whoever holds it may touch DIR
 //	DIR/owner.json                pid, start time, build, kind
+//	DIR/keeper.log                its standard error; cut to head and tail when it grows
 //	DIR/keeper.sock, fds.sock     keeper/wire
 //	DIR/sandboxes/ID/handle.json  written and synced before the driver acquires anything
 //	DIR/sandboxes/ID/driver/      the driver's own

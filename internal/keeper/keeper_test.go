@@ -316,6 +316,9 @@ func TestUpIsRefused(t *testing.T) {
 	if up.Kind != sandbox.Denied || !strings.Contains(up.Error, keeper.DefaultDeny) {
 		t.Errorf("up = %+v, want denied by %s", up, keeper.DefaultDeny)
 	}
+	if st, err := k.Stats(t.Context(), id); err != nil || st.EgressRefused != 1 {
+		t.Errorf("stats: %d refused, %v, want 1", st.EgressRefused, err)
+	}
 }
 
 func TestCreateFails(t *testing.T) {

@@ -143,7 +143,7 @@ func (m *Manager) runCapture(e *entry, c *capture) {
 		}
 		if !pauseFor(e.ctx, pause) {
 			if sb := e.snapshot(); sb.State == sandbox.Dead {
-				c.end(m, sandbox.EndedWith(sb.EndReason, sb.EndedAt))
+				c.end(m, sandbox.EndedWith(sb.EndReason, sb.EndMessage, sb.EndedAt))
 			}
 			return
 		}

@@ -111,7 +111,7 @@ func (m *Manager) buried(e *entry, reason string) {
 	m.force(e, sandbox.Dead, "nothing of it is left", func(r *Record) {
 		r.Sandbox.EndReason = cmp.Or(r.Sandbox.EndReason, reason)
 		r.Sandbox.EndedAt = time.Now().Round(0)
-		r.endCommand(sandbox.EndedWith(r.Sandbox.EndReason, r.Sandbox.EndedAt))
+		r.endCommand(sandbox.EndedWith(r.Sandbox.EndReason, r.Sandbox.EndMessage, r.Sandbox.EndedAt))
 		r.Sandbox.EndsAt, r.Deadline = time.Time{}, 0
 	})
 	m.release(e)

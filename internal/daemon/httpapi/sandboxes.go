@@ -103,7 +103,7 @@ func (s *Server) stats(w http.ResponseWriter, r *http.Request) error {
 	h := st.Host
 	return answer(w, http.StatusOK, api.Stats{
 		CPUTime: h.CPUTime, MemoryBytes: h.MemoryBytes, MemoryLimit: h.MemoryLimit, OOMKills: h.OOMKills,
-		Tasks: h.Tasks, ReadBytes: h.ReadBytes, WrittenBytes: h.WrittenBytes, Guest: st.Guest,
+		Tasks: h.Tasks, ReadBytes: h.ReadBytes, WrittenBytes: h.WrittenBytes, EgressRefused: h.EgressRefused, Guest: st.Guest,
 	}, err)
 }
 

@@ -210,7 +210,7 @@ func (c *creation) giveFiles(r *role) error {
 		c.gofer.give("io-fds", goferEnd)
 	}
 	upper := "memory"
-	if store, err := openStore(c.d.opts.StoreDir, c.req.Dir, "/var/tmp"); err == nil {
+	if store, err := openStore(c.req.Dir, "/var/tmp"); err == nil {
 		r.give("gofer-filestore-fds", store)
 		upper = "anon"
 	}

@@ -19,9 +19,6 @@ type Options struct {
 	// "" is the running program. Every user of the host must be allowed to run
 	// it, for the roles have ids that own nothing.
 	Engine string
-	// StoreDir is a directory on a disk for what sandboxes write, as unnamed
-	// files; "" chooses CreateRequest.Dir or /var/tmp.
-	StoreDir string
 	// DebugDir, when set, is where gVisor writes debug logs, which slow it down
 	// and hold what guests do.
 	DebugDir string

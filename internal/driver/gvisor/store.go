@@ -14,9 +14,6 @@ import (
 func openStore(dirs ...string) (*os.File, error) {
 	var first error
 	for _, dir := range dirs {
-		if dir == "" {
-			continue
-		}
 		f, err := tryStore(dir)
 		if err == nil {
 			return f, nil

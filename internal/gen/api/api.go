@@ -204,6 +204,9 @@ type Stats struct {
 	// CPUTime Nanoseconds since the start.
 	CPUTime time.Duration `json:"cpu_time"`
 
+	// EgressRefused Connections that the sandbox asked for and did not get.
+	EgressRefused int64 `json:"egress_refused"`
+
 	// Guest What the sandbox counts inside; its own word.
 	Guest *Metrics `json:"guest,omitempty"`
 
