@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -88,12 +87,11 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 func (c *Client) callOnce(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	r := request{method: method, path: path, query: query}
 	if in != nil {
-		b, err := json.Marshal(in)
+		b, err := wire.JSONBody(in)
 		if err != nil {
-			return sandbox.Errorf(sandbox.Invalid, "the request cannot be encoded: %w", err)
+			return err
 		}
-		r.body, r.size = bytes.NewReader(b), int64(len(b))
-		r.header = http.Header{"Content-Type": {"application/json"}}
+		r.body, r.size, r.header = b.Reader, b.Size, b.Header
 	}
 	resp, err := c.send(ctx, r)
 	if err != nil {

@@ -1,11 +1,9 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/belljar-sh/belljar/internal/gen/api"
 	"github.com/belljar-sh/belljar/internal/guest/wire"
-	"github.com/belljar-sh/belljar/sandbox"
 )
 
 // NewProcessID draws a fresh random process ID.
@@ -43,13 +40,13 @@ func (c *Client) Start(ctx context.Context, ref string, start Start) (Process, e
 // request.
 func (c *Client) StartAttached(ctx context.Context, ref string, start Start) (Process, *Output, error) {
 	var p Process
-	b, err := json.Marshal(withID(&start))
+	b, err := wire.JSONBody(withID(&start))
 	if err != nil {
-		return p, nil, sandbox.Errorf(sandbox.Invalid, "the request cannot be encoded: %w", err)
+		return p, nil, err
 	}
 	resp, err := c.send(ctx, request{
 		method: http.MethodPost, path: of(ref) + "/processes", query: url.Values{"output": {"1"}},
-		body: bytes.NewReader(b), size: int64(len(b)), header: http.Header{"Content-Type": {"application/json"}},
+		body: b.Reader, size: b.Size, header: b.Header,
 	})
 	if err != nil {
 		return p, nil, err

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Kind is the stable class of an [Error]. Callers switch on kinds; sentences
@@ -23,6 +24,17 @@ const (
 	Canceled          Kind = "canceled"           // the caller went away
 	Internal          Kind = "internal"           // our fault
 )
+
+// Kinds lists them all.
+func Kinds() []Kind {
+	return []Kind{
+		Invalid, NotFound, AlreadyExists, Conflict, Unsupported, Denied,
+		ResourceExhausted, Unavailable, DeadlineExceeded, Canceled, Internal,
+	}
+}
+
+// Valid reports whether k is one of the kinds above.
+func (k Kind) Valid() bool { return slices.Contains(Kinds(), k) }
 
 // Retryable reports whether the same request may succeed later unchanged.
 func (k Kind) Retryable() bool { return k == Unavailable || k == ResourceExhausted }

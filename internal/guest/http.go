@@ -27,31 +27,13 @@ const maxPooled = 512 << 10
 var buffers = sync.Pool{New: func() any { return new([wire.HeaderLen + maxPooled]byte) }}
 
 func status(err *sandbox.Error) int {
-	switch err.Kind {
-	case sandbox.Invalid:
-		return http.StatusBadRequest
-	case sandbox.NotFound:
-		return http.StatusNotFound
-	case sandbox.AlreadyExists, sandbox.Conflict:
-		return http.StatusConflict
-	case sandbox.Unsupported:
-		return http.StatusNotImplemented
-	case sandbox.Denied:
-		return http.StatusForbidden
-	case sandbox.ResourceExhausted:
-		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-			return http.StatusInsufficientStorage
-		}
-		return http.StatusTooManyRequests
-	case sandbox.Unavailable, sandbox.Canceled:
-		if errors.Is(err, errEarly) {
-			return http.StatusTooEarly
-		}
-		return http.StatusServiceUnavailable
-	case sandbox.DeadlineExceeded:
-		return http.StatusGatewayTimeout
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return http.StatusInsufficientStorage
+	case errors.Is(err, errEarly):
+		return http.StatusTooEarly
 	}
-	return http.StatusInternalServerError
+	return wire.Status(err.Kind)
 }
 
 // reply writes err, if any. A reply that has begun is broken off instead, so

@@ -6,26 +6,13 @@ import (
 	"net/http"
 	"os"
 
+	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/internal/keeper/wire"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
 // maxBody bounds the JSON body of a request.
 const maxBody = 8 << 20
-
-var statusOf = map[sandbox.Kind]int{
-	sandbox.Invalid:           http.StatusBadRequest,
-	sandbox.NotFound:          http.StatusNotFound,
-	sandbox.AlreadyExists:     http.StatusConflict,
-	sandbox.Conflict:          http.StatusConflict,
-	sandbox.Unsupported:       http.StatusNotImplemented,
-	sandbox.Denied:            http.StatusForbidden,
-	sandbox.ResourceExhausted: http.StatusTooManyRequests,
-	sandbox.Unavailable:       http.StatusServiceUnavailable,
-	sandbox.DeadlineExceeded:  http.StatusGatewayTimeout,
-	sandbox.Canceled:          499, // the caller closed the request
-	sandbox.Internal:          http.StatusInternalServerError,
-}
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
@@ -42,11 +29,7 @@ func writeError(w http.ResponseWriter, err error) {
 		c.Message = "internal error: " + cause.Error()
 		e = &c
 	}
-	status, ok := statusOf[e.Kind]
-	if !ok { // a kind of a guest's making
-		status = http.StatusBadGateway
-	}
-	writeJSON(w, status, wire.ErrorBody{Error: e})
+	writeJSON(w, guest.Status(e.Kind), wire.ErrorBody{Error: e})
 }
 
 func readJSON(r *http.Request, v any) error {

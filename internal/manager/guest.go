@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -118,12 +117,11 @@ func (g *Guest) Do(ctx context.Context, q Request) (*http.Response, error) {
 func (g *Guest) JSON(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	q := Request{Method: method, Path: path, Query: query}
 	if in != nil {
-		b, err := json.Marshal(in)
+		b, err := guest.JSONBody(in)
 		if err != nil {
-			return sandbox.Errorf(sandbox.Invalid, "the request cannot be encoded: %w", err)
+			return err
 		}
-		q.Body, q.Size = bytes.NewReader(b), int64(len(b))
-		q.Header = http.Header{"Content-Type": {"application/json"}}
+		q.Body, q.Size, q.Header = b.Reader, b.Size, b.Header
 	}
 	resp, err := g.Do(ctx, q)
 	if err != nil {

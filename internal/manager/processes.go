@@ -1,9 +1,7 @@
 package manager
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
@@ -59,13 +57,13 @@ func (m *Manager) StartOutput(ctx context.Context, ref string, s Start) (io.Read
 	if err != nil {
 		return nil, err
 	}
-	body, err := json.Marshal(s.Start)
+	body, err := guest.JSONBody(s.Start)
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "the request cannot be encoded: %w", err)
+		return nil, err
 	}
 	resp, err := g.Do(ctx, Request{
 		Method: http.MethodPost, Path: "/processes", Query: url.Values{"output": {"1"}}, Direct: true,
-		Body: bytes.NewReader(body), Size: int64(len(body)), Header: http.Header{"Content-Type": {"application/json"}},
+		Body: body.Reader, Size: body.Size, Header: body.Header,
 	})
 	if err != nil {
 		return nil, err

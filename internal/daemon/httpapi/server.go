@@ -12,6 +12,7 @@ import (
 
 	"github.com/belljar-sh/belljar/internal/daemon/fdpass"
 	"github.com/belljar-sh/belljar/internal/gen/api"
+	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/internal/manager"
 	"github.com/belljar-sh/belljar/sandbox"
 )
@@ -168,35 +169,16 @@ func (s *Server) SendFiles(ctx context.Context, files []*os.File) ([]string, err
 	return s.m.AddFiles("", dups)
 }
 
-// statuses maps each kind of error to the status that carries it.
-var statuses = map[sandbox.Kind]int{
-	sandbox.Invalid:           http.StatusBadRequest,
-	sandbox.NotFound:          http.StatusNotFound,
-	sandbox.AlreadyExists:     http.StatusConflict,
-	sandbox.Conflict:          http.StatusConflict,
-	sandbox.Unsupported:       http.StatusNotImplemented,
-	sandbox.Denied:            http.StatusForbidden,
-	sandbox.ResourceExhausted: http.StatusTooManyRequests,
-	sandbox.Unavailable:       http.StatusServiceUnavailable,
-	sandbox.DeadlineExceeded:  http.StatusGatewayTimeout,
-	sandbox.Canceled:          499, // as others use it: the client has closed the request
-	sandbox.Internal:          http.StatusInternalServerError,
-}
-
 // fail answers with an error. Its private cause goes to the log.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	e := sandbox.AsError(err)
-	status, ok := statuses[e.Kind]
-	if !ok {
-		status = http.StatusInternalServerError
-	}
 	if e.Kind == sandbox.Internal {
 		s.o.Log.Error("a request failed", "method", r.Method, "path", r.URL.Path, "err", err, "cause", e.Unwrap())
 	}
 	for _, k := range []string{"Content-Length", "Content-Type", "Content-Range", "Transfer-Encoding"} {
 		w.Header().Del(k)
 	}
-	writeJSON(w, status, api.ErrorBody{Error: *e})
+	writeJSON(w, guest.Status(e.Kind), api.ErrorBody{Error: *e})
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

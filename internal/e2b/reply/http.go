@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -32,30 +33,13 @@ func Fail(w http.ResponseWriter, status int, message string) {
 	JSON(w, status, failure{status, message})
 }
 
-// statuses maps kinds of error to what clients expect.
-var statuses = map[sandbox.Kind]int{
-	sandbox.Invalid:           http.StatusBadRequest,
-	sandbox.NotFound:          http.StatusNotFound,
-	sandbox.AlreadyExists:     http.StatusConflict,
-	sandbox.Conflict:          http.StatusConflict,
-	sandbox.Unsupported:       http.StatusNotImplemented,
-	sandbox.Denied:            http.StatusForbidden,
-	sandbox.ResourceExhausted: http.StatusTooManyRequests,
-	sandbox.Unavailable:       http.StatusServiceUnavailable,
-	sandbox.DeadlineExceeded:  http.StatusGatewayTimeout,
-	sandbox.Canceled:          499, // as others use it: the client has closed the request
-}
-
 // Status is the status that carries err.
 func Status(err error) int {
 	e := sandbox.AsError(err)
 	if IsUser(e) {
 		return http.StatusUnauthorized
 	}
-	if s, ok := statuses[e.Kind]; ok {
-		return s
-	}
-	return http.StatusInternalServerError
+	return wire.Status(e.Kind)
 }
 
 // gone is the body about a sandbox that does not answer.

@@ -5,7 +5,6 @@
 package guestclient
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -144,14 +143,8 @@ func (c *Client) doMax(ctx context.Context, q call, out any, limit int64) error 
 }
 
 func jsonCall(method, path string, v any) (call, error) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return call{}, sandbox.Errorf(sandbox.Invalid, "the request cannot be encoded: %w", err)
-	}
-	return call{
-		method: method, path: path, body: bytes.NewReader(b), length: int64(len(b)),
-		header: http.Header{"Content-Type": {"application/json"}},
-	}, nil
+	b, err := wire.JSONBody(v)
+	return call{method: method, path: path, body: b.Reader, length: b.Size, header: b.Header}, err
 }
 
 func (c *Client) post(ctx context.Context, path string, in, out any) error {

@@ -54,17 +54,10 @@ func countTokens(b []byte) error {
 	}
 }
 
-// guestKinds are the kinds of error that a guest may answer with.
-var guestKinds = map[sandbox.Kind]bool{
-	sandbox.Invalid: true, sandbox.NotFound: true, sandbox.AlreadyExists: true, sandbox.Conflict: true,
-	sandbox.Unsupported: true, sandbox.Denied: true, sandbox.ResourceExhausted: true,
-	sandbox.Unavailable: true, sandbox.DeadlineExceeded: true, sandbox.Canceled: true, sandbox.Internal: true,
-}
-
 // CheckError returns a guest's error with its sentences bounded, nil when it is
 // none or of a kind that a guest does not answer with.
 func CheckError(from *sandbox.Error) *sandbox.Error {
-	if from == nil || !guestKinds[from.Kind] {
+	if from == nil || !from.Kind.Valid() {
 		return nil
 	}
 	e := *from

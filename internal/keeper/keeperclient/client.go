@@ -7,7 +7,6 @@
 package keeperclient
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +18,7 @@ import (
 	"github.com/belljar-sh/belljar/internal/build"
 	"github.com/belljar-sh/belljar/internal/channel"
 	"github.com/belljar-sh/belljar/internal/driver"
+	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/internal/keeper/sock"
 	"github.com/belljar-sh/belljar/internal/keeper/wire"
 	"github.com/belljar-sh/belljar/sandbox"
@@ -157,11 +157,11 @@ func (c *Client) Probe(ctx context.Context) ([]driver.Report, error) {
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
-		b, err := json.Marshal(in)
+		b, err := guest.JSONBody(in)
 		if err != nil {
-			return sandbox.Errorf(sandbox.Invalid, "the request cannot be encoded: %w", err)
+			return err
 		}
-		body = bytes.NewReader(b)
+		body = b.Reader
 	}
 	r, err := http.NewRequestWithContext(ctx, method, "http://keeper"+path, body)
 	if err != nil {
