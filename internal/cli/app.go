@@ -98,6 +98,7 @@ func wanted(all []subcommand, args []string) []subcommand {
 
 // root builds the command line for args; nil builds all of it.
 func (a *app) root(args []string) *cobra.Command {
+	var version bool
 	root := &cobra.Command{
 		Use:                        "belljar",
 		Short:                      "run code that nobody vouches for",
@@ -107,12 +108,16 @@ func (a *app) root(args []string) *cobra.Command {
 		SuggestionsMinimumDistance: 2,
 		Args:                       cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
+			switch {
+			case version && len(args) == 0:
+				return a.printVersion()
+			case len(args) == 0:
 				return cmd.Help()
 			}
 			return unknownCommand(cmd, args[0])
 		},
 	}
+	root.Flags().BoolVarP(&version, "version", "v", false, "print the version")
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
 	root.AddGroup(&cobra.Group{ID: "use", Title: "Sandboxes:"},
@@ -124,12 +129,20 @@ func (a *app) root(args []string) *cobra.Command {
 		root.AddCommand(c)
 	}
 	root.SetHelpCommandGroupID("machine")
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "help" {
+			c.Short, c.Example = "tell about a command", "  belljar help run"
+		}
+	}
 	return root
 }
 
 func unknownCommand(cmd *cobra.Command, name string) error {
 	hint := fmt.Sprintf("`%s --help` lists the commands", cmd.CommandPath())
-	if s := cmd.SuggestionsFor(name); len(s) > 0 {
+	if h := habit(name); h != "" && cmd == cmd.Root() {
+		hint = h
+	} else if s := cmd.SuggestionsFor(name); len(s) > 0 {
 		hint = "did you mean `" + cmd.CommandPath() + " " + strings.Join(s, "` or `") + "`?"
 	}
 	return usagef(hint, "unknown command %q for %q", name, cmd.CommandPath())
@@ -139,7 +152,10 @@ func flagError(cmd *cobra.Command, err error) error {
 	hint := fmt.Sprintf("see `%s --help`", cmd.CommandPath())
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
-		if near := nearFlag(cmd, unknown.GetSpecifiedName()); near != "" {
+		name := unknown.GetSpecifiedName()
+		if h := flagHabit(name); h != "" && (cmd.Name() == "run" || cmd.Name() == "create") {
+			hint = h
+		} else if near := nearFlag(cmd, name); near != "" {
 			hint = "did you mean --" + near + "? " + hint
 		}
 	}
@@ -177,16 +193,6 @@ func distance(a, b string) int {
 		}
 	}
 	return row[len(b)]
-}
-
-// args wraps a check of the number of arguments so that it is wrong usage.
-func args(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, a []string) error {
-		if err := check(cmd, a); err != nil {
-			return usagef("usage: "+cmd.UseLine(), "%s: %w", cmd.CommandPath(), err)
-		}
-		return nil
-	}
 }
 
 // daemon returns a client of the user's daemon, which is started if need be.

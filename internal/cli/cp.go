@@ -39,7 +39,7 @@ trusts, such as .git/hooks and .envrc: see docs/WORKSPACE.md.`,
   belljar cp src/. work:/workspace
   belljar cp work:report other:report
   belljar cp work:/var/log - | tar -t`,
-		Args: args(cobra.ExactArgs(2)),
+		Args: between(2, 2),
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			ctx, r := newRelay(cmd.Context())
 			defer r.stop()

@@ -52,7 +52,7 @@ func (a *app) daemonStatus() *cobra.Command {
 		Use:   "status",
 		Short: "tell whether a daemon runs",
 		Long:  "Status tells whether a daemon of this user runs. The exit code is 0 when one does\nand 1 when none does.",
-		Args:  args(cobra.NoArgs),
+		Args:  between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := a.daemonState(cmd)
 			if err != nil {
@@ -119,7 +119,7 @@ func (a *app) daemonStop() *cobra.Command {
 		Short:   "end the daemon",
 		Long:    "Stop ends the daemon. Its sandboxes go on and the next daemon adopts them; with\n--kill they are killed first.",
 		Example: "  belljar daemon stop --kill",
-		Args:    args(cobra.NoArgs),
+		Args:    between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := client.Dial(cmd.Context(), client.Options{NoStart: true})
 			if sandbox.KindOf(err) == sandbox.Unavailable {
@@ -148,7 +148,7 @@ func (a *app) daemonRun() *cobra.Command {
 		Use:   "run",
 		Short: "be the daemon",
 		Long:  "Run is the daemon, in the foreground. Commands that need one start it by\nthemselves.",
-		Args:  args(cobra.NoArgs),
+		Args:  between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 			defer stop()

@@ -25,7 +25,7 @@ func (a *app) doctorCommand() *cobra.Command {
 needs and whether that is there, with the reason and with what to do. The exit
 code is 0 when the default boundary works here and 1 when it does not.`,
 		Example: "  belljar doctor\n  belljar doctor -o json",
-		Args:    args(cobra.NoArgs),
+		Args:    between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o := host.Options{Build: build.ID()}
 			dirs, err := userDirs()

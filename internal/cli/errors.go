@@ -126,7 +126,8 @@ func (a *app) say(e *sandbox.Error) {
 		a.object(map[string]any{"error": e})
 		return
 	}
-	fmt.Fprintf(a.err, "belljar: %s\n", terminal.Escape(e.Error()))
+	// Wrong usage begins with the command's path: once is enough.
+	fmt.Fprintf(a.err, "belljar: %s\n", terminal.Escape(strings.TrimPrefix(e.Error(), "belljar ")))
 	if e.Hint != "" {
 		fmt.Fprintf(a.err, "hint: %s\n", terminal.Escape(e.Hint))
 	}

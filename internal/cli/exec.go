@@ -33,7 +33,7 @@ that is started with -d goes on by itself: see belljar logs. When belljar exec i
 killed and cannot tell the command, it is killed with all that it has started
 45 seconds later.`,
 		Example:           "  belljar exec work -- make test\n  belljar exec -it work bash\n  belljar exec -u root --timeout 30s work -- id",
-		Args:              args(cobra.MinimumNArgs(2)),
+		Args:              between(2, -1),
 		ValidArgsFunction: a.firstSandbox,
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			ref, argv := argv[0], argv[1:]

@@ -92,6 +92,9 @@ func (a *app) startFailure(err error) error {
 	}
 	switch e.Kind {
 	case sandbox.NotFound:
+		if h := imageHabit(e.Value); h != "" {
+			err = e.WithHint("%s", h)
+		}
 		a.report(err)
 		return exitStatus(exitNotFound)
 	case sandbox.Denied, sandbox.Invalid:

@@ -22,7 +22,7 @@ func (a *app) lsCommand() *cobra.Command {
 		Aliases: []string{"ps", "list"},
 		Short:   "list sandboxes",
 		Example: "  belljar ls\n  belljar ls --all -o json\n  belljar kill $(belljar ls -q)",
-		Args:    args(cobra.NoArgs),
+		Args:    between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := a.list(cmd.Context(), all)
 			switch {
@@ -97,32 +97,50 @@ func age(d time.Duration) string {
 func (a *app) inspectCommand() *cobra.Command {
 	var f *format
 	cmd := &cobra.Command{
-		Use:               "inspect SANDBOX",
+		Use:               "inspect SANDBOX...",
 		Short:             "show what a sandbox was asked to be and what is in force",
+		Long:              "Inspect shows the record of a sandbox, as JSON unless -o says otherwise: of one\nsandbox an object, of several a list of them.",
 		Example:           "  belljar inspect work\n  belljar inspect work -o table",
-		Args:              args(cobra.ExactArgs(1)),
-		ValidArgsFunction: a.firstSandbox,
+		Args:              between(1, -1),
+		ValidArgsFunction: a.completeSandboxes,
 		RunE: func(cmd *cobra.Command, refs []string) error {
 			c, err := a.mustRun(cmd.Context(), refs[0])
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			s, err := c.Get(cmd.Context(), refs[0])
-			if err != nil {
-				return err
+			list := make([]sandbox.Sandbox, len(refs))
+			for i, ref := range refs {
+				if list[i], err = c.Get(cmd.Context(), ref); err != nil {
+					return err
+				}
 			}
-			if *f == formatTable {
-				return inspectTable(a.out, &s)
-			}
-			if *f == formatDefault {
-				*f = formatJSON
-			}
-			return encode(a.out, *f, s)
+			return a.showRecords(list, *f)
 		},
 	}
 	f = a.formatFlag(cmd)
 	return cmd
+}
+
+func (a *app) showRecords(list []sandbox.Sandbox, f format) error {
+	if f == formatDefault {
+		f = formatJSON
+	}
+	switch {
+	case f.machine() && len(list) == 1:
+		return encode(a.out, f, list[0])
+	case f.machine():
+		return encode(a.out, f, list)
+	}
+	for i := range list {
+		if i > 0 {
+			fmt.Fprintln(a.out)
+		}
+		if err := inspectTable(a.out, &list[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func inspectTable(w io.Writer, s *sandbox.Sandbox) error {

@@ -22,7 +22,7 @@ output to standard output, standard error to standard error. On a terminal
 control characters are shown as escapes; a pipe or file gets the bytes as they
 are.`,
 		Example:           "  belljar logs work\n  belljar logs -f work",
-		Args:              args(cobra.ExactArgs(1)),
+		Args:              between(1, 1),
 		ValidArgsFunction: a.firstSandbox,
 		RunE: func(cmd *cobra.Command, refs []string) error {
 			ctx, r := newRelay(cmd.Context())

@@ -33,7 +33,7 @@ left to the user's daemon, and its sandbox stays until it is killed or, with
   belljar run -it -- bash
   belljar run -v .:/workspace -w /workspace --timeout 10m --memory 2g -- make test
   belljar run -o json -- ./untrusted.sh`,
-		Args: args(cobra.MinimumNArgs(1)),
+		Args: between(1, -1),
 		RunE: func(cmd *cobra.Command, argv []string) error { return a.run(cmd, &f, argv) },
 	}
 	fl := cmd.Flags()

@@ -19,17 +19,21 @@ func (a *app) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "print the version",
-		Args:  args(cobra.NoArgs),
+		Args:  between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.machine() {
 				return encode(a.out, *f, map[string]string{"version": build.Version, "build": build.ID()})
 			}
-			_, err := fmt.Fprintf(a.out, "belljar %s\n", build.ID())
-			return err
+			return a.printVersion()
 		},
 	}
 	f = a.formatFlag(cmd)
 	return cmd
+}
+
+func (a *app) printVersion() error {
+	_, err := fmt.Fprintf(a.out, "belljar %s\n", build.ID())
+	return err
 }
 
 func (a *app) completionCommand() *cobra.Command {
@@ -37,7 +41,7 @@ func (a *app) completionCommand() *cobra.Command {
 		Use:       "completion bash|zsh|fish",
 		Short:     "print a completion script for a shell",
 		Example:   "  source <(belljar completion bash)\n  belljar completion fish > ~/.config/fish/completions/belljar.fish",
-		Args:      args(cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)),
+		Args:      between(1, 1),
 		ValidArgs: []string{"bash", "zsh", "fish"},
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			switch argv[0] {
@@ -45,8 +49,10 @@ func (a *app) completionCommand() *cobra.Command {
 				return cmd.Root().GenZshCompletion(a.out)
 			case "fish":
 				return cmd.Root().GenFishCompletion(a.out, true)
+			case "bash":
+				return cmd.Root().GenBashCompletionV2(a.out, true)
 			}
-			return cmd.Root().GenBashCompletionV2(a.out, true)
+			return usagef("choose bash, zsh or fish", "there is no completion script for %q", argv[0])
 		},
 	}
 }
@@ -119,8 +125,8 @@ func (a *app) running(ctx context.Context) (*client.Client, error) {
 }
 
 func noSandbox(ref string) error {
-	return sandbox.Errorf(sandbox.NotFound, "there is no such sandbox").WithField("sandbox", ref).
-		WithHint("`belljar ls` lists them")
+	return sandbox.Errorf(sandbox.NotFound, "no sandbox has this ID or name").WithField("sandbox", ref).
+		WithHint("`belljar ls --all` lists them")
 }
 
 // mustRun is running for commands that need a sandbox.

@@ -46,7 +46,7 @@ func (a *app) templateLs() *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "list templates",
-		Args:    args(cobra.NoArgs),
+		Args:    between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := a.templates()
 			if err != nil {
@@ -92,7 +92,7 @@ and refused as a whole when it holds anything that does not belong in a root
 file system. Run by root owners and set-id bits are kept, otherwise everything
 seems to belong to root inside.`,
 		Example: "  belljar template import alpine alpine-minirootfs.tar.gz\n  docker export $(docker create debian) | belljar template import debian -",
-		Args:    args(cobra.ExactArgs(2)),
+		Args:    between(2, 2),
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			ctx, r := newRelay(cmd.Context())
 			defer r.stop()
@@ -131,7 +131,7 @@ func (a *app) templateBuild() *cobra.Command {
 a machine: python, git, curl, sudo, process and network tools, and a user "user".
 It runs mmdebstrap, and package scripts run in namespaces of their own.`,
 		Example:   "  belljar template build debian\n  belljar template build debian --name web --package nodejs --package npm",
-		Args:      args(cobra.ExactArgs(1)),
+		Args:      between(1, 1),
 		ValidArgs: []string{template.RecipeDebian},
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			ctx, r := newRelay(cmd.Context())
@@ -192,7 +192,7 @@ func (a *app) templateRm() *cobra.Command {
 		Aliases: []string{"remove"},
 		Short:   "remove templates",
 		Long:    "Rm removes templates. One that a sandbox uses is refused.",
-		Args:    args(cobra.MinimumNArgs(1)),
+		Args:    between(1, -1),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			s, err := a.templates()
 			if err != nil {

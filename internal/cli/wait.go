@@ -22,7 +22,7 @@ prints its exit code: the command's own, 124 when its time was over, 137 when it
 was killed, as it is with its sandbox. A sandbox that was made without a command
 is waited for until it is dead. The exit code of wait itself is 0.`,
 		Example:           "  belljar wait $(belljar run -d --rm -- make test)\n  belljar wait work --process $(belljar exec -d work -- make test)",
-		Args:              args(cobra.MinimumNArgs(1)),
+		Args:              between(1, -1),
 		ValidArgsFunction: a.completeSandboxes,
 		RunE: func(cmd *cobra.Command, refs []string) error {
 			if process != "" && len(refs) > 1 {
