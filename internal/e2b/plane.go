@@ -137,7 +137,7 @@ func (p *plane) envs(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *plane) fail(w http.ResponseWriter, err error) {
-	if sandbox.KindOf(err) == sandbox.Unavailable {
+	if reply.IsGone(sandbox.AsError(err)) {
 		reply.NoSandbox(w, string(p.id))
 		return
 	}

@@ -85,6 +85,11 @@ func reach(t testing.TB, b *box, opts ...connect.ClientOption) *wire {
 	}
 }
 
+// plain is a client that adds no headers.
+func (w *wire) plain(t testing.TB) *http.Client {
+	return &http.Client{Transport: daemonTransport(t, w.Env)}
+}
+
 // codecs runs f with clients of either encoding, on one sandbox.
 func codecs(t *testing.T, f func(t *testing.T, w *wire)) {
 	b := create(t, setup(t), "wire", "-e", "FROM_SANDBOX=yes")
@@ -137,7 +142,9 @@ func (w *wire) ask(method, target string, body []byte, headers ...string) answer
 		w.t.Fatal(err)
 	}
 	for i := 0; i+1 < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
+		if headers[i+1] != "" {
+			req.Header.Set(headers[i], headers[i+1])
+		}
 	}
 	resp, err := w.http.Do(req)
 	if err != nil {

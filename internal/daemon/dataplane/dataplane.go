@@ -54,7 +54,7 @@ func (r *reached) gone(err error) error {
 		return nil
 	}
 	if now, gerr := r.m.Get(r.ref()); gerr != nil || now.State != sandbox.Running {
-		return sandbox.Errorf(sandbox.Unavailable, "the sandbox has ended").WithCause(err)
+		return sandbox.Errorf(sandbox.Unavailable, "the sandbox has ended").WithField("sandbox", r.ref()).WithCause(err)
 	}
 	return err
 }

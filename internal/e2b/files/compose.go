@@ -1,9 +1,11 @@
 package files
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
+	"sync"
 
 	"github.com/belljar-sh/belljar/internal/e2b/reply"
 	"github.com/belljar-sh/belljar/sandbox"
@@ -34,12 +36,15 @@ func (s *Service) compose(w http.ResponseWriter, r *http.Request) {
 		reply.Fail(w, http.StatusBadRequest, "1 to 1024 source_paths and a destination are needed")
 		return
 	}
-	in := &chain{s: s, r: r, user: c.Username, left: c.Sources}
-	e, err := s.g.Put(r.Context(), s.place(c.Destination), c.Username, nil, in, -1)
-	in.close()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	in := &chain{s: s, ctx: ctx, user: c.Username, left: c.Sources}
+	e, err := s.g.Put(ctx, s.place(c.Destination), c.Username, nil, in, -1)
+	cancel()
+	at, broke := in.end()
 	switch {
-	case in.err != nil:
-		s.fail(w, r, in.at, c.Username, in.err)
+	case broke != nil:
+		s.fail(w, r, at, c.Username, broke)
 		return
 	case err != nil:
 		s.fail(w, r, c.Destination, c.Username, err)
@@ -57,11 +62,15 @@ func (s *Service) compose(w http.ResponseWriter, r *http.Request) {
 	reply.JSON(w, http.StatusOK, wrote(&e, nil))
 }
 
-// chain reads files of the sandbox one after another.
+// chain reads files of the sandbox one after another. A transport may read on
+// when its request has failed.
 type chain struct {
 	s    *Service
-	r    *http.Request
+	ctx  context.Context
 	user string
+
+	mu   sync.Mutex
+	over bool
 	left []string
 	at   string // the one that is being read
 	body io.ReadCloser
@@ -70,13 +79,18 @@ type chain struct {
 
 // Read implements io.Reader.
 func (c *chain) Read(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return 0, io.ErrClosedPipe
+	}
 	for {
 		if c.body == nil {
 			if len(c.left) == 0 {
 				return 0, io.EOF
 			}
 			c.at, c.left = c.left[0], c.left[1:]
-			f, err := c.s.g.Open(c.r.Context(), c.s.place(c.at), c.user, 0)
+			f, err := c.s.g.Open(c.ctx, c.s.place(c.at), c.user, 0)
 			if err != nil {
 				c.err = err
 				return 0, err
@@ -97,6 +111,17 @@ func (c *chain) Read(p []byte) (int, error) {
 	}
 }
 
+// end lets go of what is open, and returns the error of reading, if any, and
+// of which file.
+func (c *chain) end() (at string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+	c.close()
+	return c.at, c.err
+}
+
+// close is for holders of mu.
 func (c *chain) close() {
 	if c.body != nil {
 		_ = c.body.Close()

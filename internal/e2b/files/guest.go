@@ -14,7 +14,7 @@ import (
 
 // Guest reaches the files of one sandbox. Paths are as [guest.Entry] has them
 // or as a caller wrote them; user "" is the sandbox's default. A sandbox that
-// has ended is [sandbox.Unavailable]. Implementations are safe for concurrent
+// has ended is [sandbox.Unavailable] with the field "sandbox". Implementations are safe for concurrent
 // use and bound what a guest may answer.
 type Guest interface {
 	// Workdir is where processes begin by default; "" is the user's home.

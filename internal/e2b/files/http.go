@@ -36,8 +36,7 @@ func (s *Service) fail(w http.ResponseWriter, r *http.Request, asked, user strin
 		shown = e.Value
 	}
 	switch {
-	case e.Kind == sandbox.Unavailable:
-		// What else would answer so is a sandbox that has just ended.
+	case reply.IsGone(e):
 		reply.NoSandbox(w, r.Header.Get("E2b-Sandbox-Id"))
 	case e.Kind == sandbox.NotFound:
 		reply.Fail(w, http.StatusNotFound, "path '"+shown+"' does not exist")

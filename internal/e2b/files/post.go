@@ -1,12 +1,14 @@
 package files
 
 import (
+	"context"
 	"errors"
 	"io"
 	"mime"
 	"mime/multipart"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"compress/gzip"
 
@@ -55,23 +57,23 @@ type incoming struct {
 	r           *http.Request
 	asked, user string
 	meta        map[string]string
-	body        *watched
+	body        io.Reader
 	size        int64 // of body, -1: not known
 	done        []written
 }
 
 // decoded returns the body without its encoding.
-func (u *incoming) decoded() (*watched, error) {
+func (u *incoming) decoded() (io.Reader, error) {
 	switch enc := strings.ToLower(strings.TrimSpace(u.r.Header.Get("Content-Encoding"))); enc {
 	case "", "identity":
-		return &watched{r: u.r.Body}, nil
+		return u.r.Body, nil
 	case "gzip":
 		u.size = -1
 		z, err := gzip.NewReader(u.r.Body)
 		if err != nil {
 			return nil, errors.New("the body is not compressed with gzip")
 		}
-		return &watched{r: z}, nil
+		return z, nil
 	}
 	return nil, errors.New("a body is sent as it is or compressed with gzip")
 }
@@ -139,12 +141,15 @@ func (u *incoming) form(boundary string) {
 
 // put writes one file; it has answered when it returns false.
 func (u *incoming) put(name string, body io.Reader, size int64) bool {
-	e, err := u.s.g.Put(u.r.Context(), u.s.place(name), u.user, u.meta, body, size)
+	ctx, cancel := context.WithCancel(u.r.Context())
+	defer cancel()
+	in := &watched{r: body, failed: cancel}
+	e, err := u.s.g.Put(ctx, u.s.place(name), u.user, u.meta, in, size)
 	switch {
 	case err == nil:
 		u.done = append(u.done, wrote(&e, u.meta))
 		return true
-	case u.body.err != nil:
+	case in.broken.Load():
 		reply.Fail(u.w, http.StatusBadRequest, "the upload broke off, or its encoding is damaged")
 	default:
 		u.s.fail(u.w, u.r, name, u.user, err)
@@ -152,18 +157,21 @@ func (u *incoming) put(name string, body io.Reader, size int64) bool {
 	return false
 }
 
-// watched remembers the error that ended a body, to tell a caller's fault from
-// the sandbox's.
+// watched remembers that a body broke off, to tell a caller's fault from the
+// sandbox's, and gives the request to the guest up. A transport may read on
+// when its request has failed.
 type watched struct {
-	r   io.Reader
-	err error // but io.EOF
+	r      io.Reader
+	failed func()
+	broken atomic.Bool
 }
 
 // Read implements io.Reader.
 func (b *watched) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p)
 	if err != nil && err != io.EOF {
-		b.err = err
+		b.broken.Store(true)
+		b.failed()
 	}
 	return n, err
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // Guest reaches the processes of one sandbox. A sandbox that has ended is
-// [sandbox.Unavailable]. Implementations are safe for concurrent use and bound
+// [sandbox.Unavailable] with the field "sandbox". Implementations are safe for concurrent use and bound
 // what a guest may answer.
 type Guest interface {
 	// Start begins a process and returns its frames: JSON with the process, then

@@ -42,6 +42,9 @@ func Status(err error) int {
 	return wire.Status(e.Kind)
 }
 
+// IsGone reports whether e says that the sandbox has ended.
+func IsGone(e *sandbox.Error) bool { return e.Kind == sandbox.Unavailable && e.Field == "sandbox" }
+
 // gone is the body about a sandbox that does not answer.
 type gone struct {
 	Sandbox string `json:"sandboxId"`
