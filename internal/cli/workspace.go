@@ -70,7 +70,7 @@ func (a *app) tell(r *mountReport) {
 		a.detail(f.String())
 	}
 	if r.More > 0 {
-		a.detail(fmt.Sprintf("and %d more", r.More))
+		a.detail(fmt.Sprintf("and %d more that are left out, none of a more dangerous kind than these", r.More))
 	}
 	if r.Incomplete != "" {
 		a.warn("not all of %s was looked at: %s", r.Source, r.Incomplete)

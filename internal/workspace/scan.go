@@ -65,9 +65,10 @@ func Escape(s string) string {
 
 // Report is what [Scan] found.
 type Report struct {
-	// Findings are in order of their paths.
+	// Findings are the most dangerous first, and then in order of their paths.
 	Findings []Finding `json:"findings"`
-	// More counts findings beyond [MaxFindings].
+	// More counts findings beyond [MaxFindings]. None of those is of a more
+	// dangerous kind than any of Findings.
 	More int `json:"more,omitempty"`
 	// Entries is how many directory entries were looked at.
 	Entries int `json:"entries"`
@@ -175,7 +176,7 @@ func Scan(ctx context.Context, dir *os.File, since Baseline) (Report, error) {
 	err := w.run(dir)
 	s.report.Entries = w.entries
 	slices.SortFunc(s.report.Findings, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Kind, b.Kind))
+		return cmp.Or(cmp.Compare(danger(b.Kind), danger(a.Kind)), cmp.Compare(a.Path, b.Path))
 	})
 	switch {
 	case w.incomplete != "":
@@ -191,14 +192,35 @@ type scanner struct {
 	root   *os.File
 	base   Baseline
 	report Report
+	kinds  [6]int // how many of report's findings there are of each of dangers
 }
 
+// dangers are the kinds from the least dangerous on: what only the unwary walk
+// into, what a program reads when it comes by, what it runs without being told.
+var dangers = []FindingKind{SpecialFile, LinkOut, NameChanged, NameMade, RepositoryMade, ConfigUnsafe}
+
+func danger(k FindingKind) int { return slices.Index(dangers, k) }
+
+// add adds a finding. When there is no more room, the least dangerous gives way:
+// thousands of links do not hide a hook.
 func (s *scanner) add(f Finding) {
-	if len(s.report.Findings) >= MaxFindings {
-		s.report.More++
+	all := &s.report.Findings
+	s.kinds[danger(f.Kind)]++
+	if len(*all) < MaxFindings {
+		*all = append(*all, f)
 		return
 	}
-	s.report.Findings = append(s.report.Findings, f)
+	s.report.More++
+	least := 0
+	for s.kinds[least] == 0 {
+		least++
+	}
+	s.kinds[least]-- // the new one, or one that gives way to it
+	if least == danger(f.Kind) {
+		return
+	}
+	n := slices.IndexFunc(*all, func(o Finding) bool { return danger(o.Kind) == least })
+	(*all)[n] = f
 }
 
 // visit looks at one entry that is worth it.

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -81,7 +82,10 @@ func (p *callerDir) scan(b Baseline) []string {
 	for _, f := range r.Findings {
 		got = append(got, string(f.Kind)+" "+f.Path)
 	}
-	if !slices.IsSortedFunc(r.Findings, func(a, b Finding) int { return strings.Compare(a.Path, b.Path) }) {
+	worstFirst := func(a, b Finding) int {
+		return cmp.Or(danger(b.Kind)-danger(a.Kind), strings.Compare(a.Path, b.Path))
+	}
+	if !slices.IsSortedFunc(r.Findings, worstFirst) {
 		p.t.Errorf("the findings are not in order: %q", got)
 	}
 	slices.Sort(got)
@@ -178,6 +182,39 @@ func TestScanOfABareRepository(t *testing.T) {
 	p.put("hooks/update=x", "config=[core]\n\tpager = x\n")
 	if got, want := p.scan(b), []string{"made hooks", "unsafe-config config"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestScanKeepsTheWorst: however much there is of what is harmless, what is
+// dangerous is listed, and first.
+func TestScanKeepsTheWorst(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	b := p.take()
+	const links = MaxFindings + 300
+	for i := range links {
+		p.link("/etc", fmt.Sprintf("a%04d", i))
+	}
+	p.put("z/.git/config=[core]\n\tpager = x\n", "z/.git/HEAD=x", "z/.git/objects/", "z/.git/refs/", "z/.envrc=x")
+	if err := unix.Mkfifo(filepath.Join(p.path, "z/fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Scan(t.Context(), p.dir, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []FindingKind
+	for _, f := range r.Findings[:4] {
+		kinds = append(kinds, f.Kind)
+	}
+	if want := []FindingKind{ConfigUnsafe, RepositoryMade, NameMade, LinkOut}; !slices.Equal(kinds, want) {
+		t.Errorf("the list begins with %q, want %q", kinds, want)
+	}
+	if len(r.Findings) != MaxFindings || r.More != links+4-MaxFindings {
+		t.Errorf("%d findings and %d more", len(r.Findings), r.More)
+	}
+	if last := r.Findings[MaxFindings-1]; last.Kind != LinkOut {
+		t.Errorf("the list ends with %v", last)
 	}
 }
 
