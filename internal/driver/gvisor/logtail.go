@@ -3,10 +3,19 @@ package gvisor
 import (
 	"os"
 	"sync"
+	"time"
 )
 
 // tailBytes is how much of what the roles say is kept, for error messages.
 const tailBytes = 16 << 10
+
+// tailBurst is how much of it is taken at once, and tailPause what comes between
+// two bursts: whoever writes more waits, and costs the keeper next to nothing.
+// A role that ends with a trace of all its goroutines is not held up.
+const (
+	tailBurst = 256 << 10
+	tailPause = 50 * time.Millisecond
+)
 
 // tail keeps the last bytes written to a pipe. Its far end may be in the hands
 // of a guest.
@@ -32,8 +41,12 @@ func (t *tail) read(r *os.File) {
 	defer close(t.done)
 	defer r.Close()
 	b := make([]byte, 4<<10)
-	for {
+	for taken := 0; ; {
 		n, err := r.Read(b)
+		if taken += n; taken >= tailBurst {
+			taken = 0
+			time.Sleep(tailPause)
+		}
 		t.mu.Lock()
 		t.buf = append(t.buf, b[:n]...)
 		if over := len(t.buf) - tailBytes; over > 0 {
