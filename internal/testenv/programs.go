@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/belljar-sh/belljar/internal/driver"
@@ -17,6 +18,9 @@ import (
 // EnvBin names a directory that holds the three programs already, as `make
 // test` sets it.
 const EnvBin = "BELLJAR_BIN"
+
+// builtIn is the directory of programs that were built here.
+var builtIn atomic.Pointer[string]
 
 var programs = sync.OnceValues(func() (string, error) {
 	if dir := os.Getenv(EnvBin); dir != "" {
@@ -33,6 +37,7 @@ var programs = sync.OnceValues(func() (string, error) {
 	if err := os.Chmod(dir, 0o755); err != nil { // ordinary users run them too
 		return "", err
 	}
+	builtIn.Store(&dir)
 	cmd := exec.Command("go", "build", "-p", "2", "-o", dir+"/", "./cmd/belljar", "./cmd/belljar-engine", "./cmd/belljar-guest")
 	cmd.Dir = root
 	// The settings of the Makefile, so that gVisor is compiled once; static,
@@ -65,8 +70,8 @@ func Bin(t testing.TB) string {
 
 // Cleanup removes programs that were built here; a TestMain may call it last.
 func Cleanup() {
-	if dir, err := programs(); err == nil && os.Getenv(EnvBin) == "" {
-		os.RemoveAll(dir)
+	if built := builtIn.Load(); built != nil {
+		os.RemoveAll(*built)
 	}
 }
 
