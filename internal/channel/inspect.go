@@ -84,8 +84,13 @@ func NewInspector(role Role, l Limits) *Inspector {
 	if role == GuestServes {
 		i.headers, i.resets = newBucket(1024, 100), newBucket(1024, 100)
 	} else {
+		// Every stream costs the host a handler and an answer, every frame two
+		// switches between goroutines of HTTP/2's server. A flood of them must
+		// not be felt by a neighbour before it ends; an honest guest asks for a
+		// connection when a program opens one.
 		i.preface = len(preface)
-		i.headers, i.resets = newBucket(4096, 2000), newBucket(4096, 2000)
+		i.headers, i.resets = newBucket(512, 200), newBucket(512, 200)
+		i.frames = newBucket(1000, float64(l.FramesPerSec)/10)
 	}
 	return i
 }

@@ -19,7 +19,7 @@ type Limits struct {
 	FrameTime     time.Duration // from the first byte of a frame to its last
 	WriteTime     time.Duration // for the guest to take any byte at all of what is sent to it
 	ReadTime      time.Duration // an answer may go unread for so long while room is scarce
-	FramesPerSec  int           // beyond it reading slows down
+	FramesPerSec  int           // beyond it reading slows down; on up a tenth of it
 
 	// Traffic, when set, counts the bytes of the channel.
 	Traffic *Traffic
