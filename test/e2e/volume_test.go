@@ -138,6 +138,85 @@ func inspect(t *testing.T, dir string, uid int) {
 	}
 }
 
+// links tries to reach a directory of the host's, whose path it is told, over
+// links of a mount: by name, by hard link, and by swapping a directory for a
+// link while others go through it.
+const links = `
+import ctypes, os, sys, threading
+out = sys.argv[1]
+libc = ctypes.CDLL(None, use_errno=True)
+def attempt(f):
+    try: print("got", f())
+    except Exception as err: print(type(err).__name__)
+def read(path):
+    with open(path) as f: return f.read()
+os.symlink(out, "l"); os.symlink(out + "/secret", "s"); os.symlink("../outside", "up"); os.symlink("/proc/1/root" + out, "p")
+for name in "l/secret", "s", "up/secret", "p/secret", out + "/secret", "../outside/secret":
+    attempt(lambda: read(name))
+    attempt(lambda: os.link(name, "hard"))
+    attempt(lambda: os.link(name, "hard", follow_symlinks=True))
+    attempt(lambda: open(name, "a").write("evil"))
+AT_FDCWD, AT_SYMLINK_FOLLOW = -100, 0x400
+attempt(lambda: libc.linkat(AT_FDCWD, b"s", AT_FDCWD, b"hard2", AT_SYMLINK_FOLLOW))
+for name in "main.py", "l", "s":
+    attempt(lambda: os.link(name, "/tmp/in"))
+    attempt(lambda: os.link(name, out + "/made"))
+os.mkdir("d"); os.symlink(out, "e")
+stop = False
+def swap():
+    while not stop:
+        for a, b in ("d", "t"), ("e", "d"), ("d", "e"), ("t", "d"):
+            try: os.rename(a, b)
+            except OSError: pass
+t = threading.Thread(target=swap); t.start()
+for n in range(500):
+    for f in (lambda: open("d/evil", "w").close(), lambda: read("d/secret"), lambda: os.unlink("d/secret"),
+              lambda: os.chmod("d/secret", 0o777), lambda: os.mkdir("d/dir"), lambda: os.link("d/secret", "hard3"),
+              lambda: os.rename("d/secret", "d/taken"), lambda: os.truncate("d/secret", 0)):
+        try:
+            if f(): print("got it")
+        except OSError: pass
+stop = True; t.join()
+open("work", "w").write("done")
+`
+
+// TestVolumeLinksLeadNowhere: from inside as root, no link of a mount leads to
+// what lies beside it on the host, nor does a swap of one while it is followed.
+func TestVolumeLinksLeadNowhere(t *testing.T) {
+	needPython(t)
+	asUsers(t, func(t *testing.T, e *testenv.Env) {
+		dir := workspace(t, e)
+		outside := filepath.Join(e.Home, "outside")
+		secret := filepath.Join(outside, "secret")
+		if err := os.Mkdir(outside, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(secret, []byte("hush"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		e.Own(outside)
+		var before unix.Stat_t
+		if err := unix.Lstat(secret, &before); err != nil {
+			t.Fatal(err)
+		}
+		r := want(t, e.Belljar("run", "-u", "root", "-v", dir+":/ws", "-w", "/ws", "--", python, "-c", links, outside), 0)
+		if b, err := os.ReadFile(filepath.Join(dir, "work")); err != nil || string(b) != "done" {
+			t.Fatalf("the work is not there: %v\n%s%s", err, r.Stdout, r.Stderr)
+		}
+		if strings.Contains(r.Stdout, "hush") || strings.Contains(r.Stdout, "got it") {
+			t.Errorf("the file was read:\n%s", r.Stdout)
+		}
+		var after unix.Stat_t
+		if err := unix.Lstat(secret, &after); err != nil || after.Nlink != 1 || after.Mode != before.Mode || after.Size != before.Size || after.Mtim != before.Mtim {
+			t.Errorf("the file beside the mount was touched: %+v, before %+v, %v", after, before, err)
+		}
+		if names, err := os.ReadDir(outside); err != nil || len(names) != 1 {
+			t.Errorf("beside the mount are %v, %v", names, err)
+		}
+		inspect(t, dir, e.UID())
+	})
+}
+
 // TestProtectedNames: names that the host later executes or trusts cannot be
 // made or changed in a mounted directory, by any way of making a name.
 func TestProtectedNames(t *testing.T) {
