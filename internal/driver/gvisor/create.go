@@ -39,8 +39,6 @@ type creation struct {
 	gofer  *role         // nil without shares
 	root   *net.UnixConn // our end of the sentry's connection for the root
 	booted *os.File      // one byte comes when the sentry is up, none when it is gone
-
-	sentryStarted, goferStarted bool
 }
 
 func (c *creation) onUndo(f func()) { c.undo = append(c.undo, f) }
