@@ -138,6 +138,7 @@ func (c *caseRun) mkdir() { c.mischief("mkdir", c.dir) }
 func (c *caseRun) read(p string) {
 	c.t.Helper()
 	c.try("api read", func(ctx context.Context) (string, error) { return c.get(ctx, p, "") })
+	c.try("e2b read", func(ctx context.Context) (string, error) { return c.e2bGet(ctx, p, "") })
 	if e, err := c.api.Stat(c.t.Context(), c.name, p, ""); p == "" || err == nil && e.Type == wire.TypeDir {
 		return // cp copies directories, and SANDBOX: is the home
 	}
@@ -168,6 +169,7 @@ func (c *caseRun) writeTo(p string) {
 		}
 		return e.Path, err
 	})
+	c.try("e2b write", func(ctx context.Context) (string, error) { return c.e2bPut(ctx, p, "evil") })
 	src := path.Join(c.tmp, "src")
 	c.must(os.WriteFile(src, []byte("evil"), 0o644))
 	if p == "" {

@@ -43,7 +43,9 @@ func (c *caseRun) plainPath(p string) {
 		c.list(p)
 	case "delete":
 		c.try("api delete", func(ctx context.Context) (string, error) { return "", c.api.Remove(ctx, c.name, p, "") })
+		c.e2bCall("e2b delete", "Remove", p)
 	case "stat":
+		c.e2bCall("e2b stat", "Stat", p)
 		c.try("api stat", func(ctx context.Context) (string, error) {
 			e, err := c.api.Stat(ctx, c.name, p, "")
 			return e.Path, err
@@ -52,6 +54,7 @@ func (c *caseRun) plainPath(p string) {
 }
 
 func (c *caseRun) list(p string) *attempt {
+	c.e2bCall("e2b list", "ListDir", p)
 	return c.try("api list", func(ctx context.Context) (string, error) {
 		entries, err := c.api.ReadDir(ctx, c.name, p, "", 1)
 		return strconv.Itoa(len(entries)), err
@@ -141,6 +144,7 @@ func eachOfArg(c *caseRun) {
 func users(c *caseRun) {
 	for _, u := range []string{"../root", "nobody\n", "root\x00", "/root", "user;id", strings.Repeat("u", 300), "0", "1000"} {
 		c.try(fmt.Sprintf("api user %.12q", u), func(ctx context.Context) (string, error) { return c.get(ctx, home+"/ok.txt", u) })
+		c.try(fmt.Sprintf("e2b user %.12q", u), func(ctx context.Context) (string, error) { return c.e2bGet(ctx, home+"/ok.txt", u) })
 	}
 	c.cli("cp out", nil, "cp", "-u", "../root", c.name+":ok.txt", c.hostFile())
 	c.tries[0].note = "no policy of this version forbids root inside"
@@ -163,6 +167,7 @@ func multipartName(c *caseRun) {
 		if out, err := c.mischiefAs(c.name, "root", "cat", "/tmp/HOST_WRITE_CANARY", c.absent); err == nil {
 			c.t.Errorf("the part's name was a path inside: %s", out)
 		}
+		c.e2bMultipart(name, c.dir+"/ok.txt")
 	}
 }
 
@@ -399,6 +404,7 @@ func names(all ...string) scenario {
 				_, err := c.putFile(ctx, p, n)
 				return "", err
 			})
+			c.try("e2b write", func(ctx context.Context) (string, error) { return c.e2bPut(ctx, p, n) })
 			src := path.Join(c.tmp, "src")
 			c.must(os.WriteFile(src, []byte(n), 0o644))
 			c.cli("cp in", nil, "cp", src, c.name+":"+c.dir+"/cp."+n)
@@ -467,6 +473,7 @@ func withNUL(c *caseRun) {
 	c.try("http", func(ctx context.Context) (string, error) {
 		return c.http(ctx, http.MethodGet, "/files?path="+home+"/ok.txt%00.jpg", "", nil)
 	})
+	c.try("e2b read", func(ctx context.Context) (string, error) { return c.e2bGet(ctx, p, "") })
 }
 
 // diskFull overwrites a file while the disk is full.

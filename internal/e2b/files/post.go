@@ -16,8 +16,11 @@ import (
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
-// maxParts bounds the files of one upload.
-const maxParts = 1024
+// Bounds on a form: its parts, and what may come between the content of two.
+const (
+	maxParts  = 1024
+	maxHeader = 64 << 10
+)
 
 // post takes files, in either of the two forms.
 func (s *Service) post(w http.ResponseWriter, r *http.Request) {
@@ -96,10 +99,12 @@ func (u *incoming) form(boundary string) {
 		bad("multipart/form-data has a boundary of 1 to 70 characters")
 		return
 	}
-	parts := multipart.NewReader(u.body, boundary)
+	between := &rationed{r: u.body}
+	parts := multipart.NewReader(between, boundary)
 	seen := map[string]bool{}
 	u.done = []written{}
 	for n := 0; ; n++ {
+		between.left = maxHeader
 		p, err := parts.NextRawPart()
 		if err == io.EOF {
 			reply.JSON(u.w, http.StatusOK, u.done)
@@ -113,12 +118,17 @@ func (u *incoming) form(boundary string) {
 			bad("a form has at most 1024 parts")
 			return
 		}
+		between.left = -1
 		field, name, err := partName(p.Header.Get("Content-Disposition"))
 		if err != nil {
 			bad(err.Error())
 			return
 		}
 		if field != "file" {
+			if _, err := io.Copy(io.Discard, p); err != nil {
+				bad("the form cannot be read")
+				return
+			}
 			continue
 		}
 		if u.asked != "" {
@@ -137,6 +147,26 @@ func (u *incoming) form(boundary string) {
 			return
 		}
 	}
+}
+
+// rationed reads no more than it may: a form's headers are held in memory by
+// who parses them.
+type rationed struct {
+	r    io.Reader
+	left int // -1: as much as there is
+}
+
+// Read implements io.Reader.
+func (b *rationed) Read(p []byte) (int, error) {
+	if b.left < 0 {
+		return b.r.Read(p)
+	}
+	if b.left == 0 {
+		return 0, errors.New("too much comes between two parts of the form")
+	}
+	n, err := b.r.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
 }
 
 // put writes one file; it has answered when it returns false.
