@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -416,6 +417,51 @@ func (w *wire) large(t *testing.T) {
 	if o.stdout.Len() != size || strings.Trim(o.stdout.String(), "a") != "" || o.stderr.String() != "end\n" {
 		t.Errorf("%d bytes came, want %d", o.stdout.Len(), size)
 	}
+}
+
+// TestE2BSlowReader: who does not read holds no memory of the daemon's and
+// nobody else up, and learns what was lost.
+func TestE2BSlowReader(t *testing.T) {
+	w := reach(t, create(t, setup(t), "slow"))
+	const size = 64 << 20
+	ctx := within(t, 2*time.Minute)
+	slow := w.start(ctx, &process.StartRequest{Process: shell(fmt.Sprintf("read go; head -c %d /dev/zero", size))})
+	before := daemonMemory(t, w.box)
+	fast := w.connect(ctx, byPID(slow.pid))
+	if _, err := w.procs.SendInput(ctx, &process.SendInputRequest{Process: byPID(slow.pid), Input: &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: []byte("\n")}}}); err != nil {
+		t.Fatal(err)
+	}
+	o := fast.rest("")
+	wantEnd(t, o, 0, true, "exit status 0")
+	if o.stdout.Len() != size {
+		t.Errorf("the fast reader got %d bytes, want %d", o.stdout.Len(), size)
+	}
+	if grown := daemonMemory(t, w.box) - before; grown > 32<<10 {
+		t.Errorf("the daemon grew by %d KiB", grown)
+	}
+	o = slow.rest("")
+	if connect.CodeOf(o.err) != connect.CodeDataLoss || o.stdout.Len() >= size {
+		t.Errorf("the slow reader got %d bytes and %v, want an error that says what was lost", o.stdout.Len(), o.err)
+	}
+}
+
+// daemonMemory is the resident memory of the daemon, in KiB.
+func daemonMemory(t testing.TB, b *box) int64 {
+	t.Helper()
+	var status struct{ PID int }
+	decode(t, want(t, b.Belljar("daemon", "status", "-o", "json"), 0).Stdout, &status)
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", status.PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var kib int64
+		if n, _ := fmt.Sscanf(line, "VmRSS: %d kB", &kib); n == 1 {
+			return kib
+		}
+	}
+	t.Fatal("no VmRSS")
+	return 0
 }
 
 func (w *wire) keepalive(t *testing.T) {
