@@ -92,6 +92,12 @@ func newControl(t *testing.T, e *testenv.Env) *control {
 func (c *control) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case e2b.Mine(r):
+		// A stream begins to answer while its request's end is still being read:
+		// without this the server would close the request, and with that the
+		// proxy's connection, now and then.
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+			panic(err)
+		}
 		c.plane.ServeHTTP(w, r)
 	case r.Method == http.MethodPost && r.URL.Path == "/v2/sandboxes":
 		made, err := c.api.Create(r.Context(), sandbox.Spec{}, nil)
