@@ -49,7 +49,7 @@ func New(g Guest) *Service { return &Service{g: g, known: table{byPID: map[uint3
 
 // Handler returns the path beneath which the service is mounted, and it.
 func (s *Service) Handler(opts ...connect.HandlerOption) (string, http.Handler) {
-	return processconnect.NewProcessHandler(s, opts...)
+	return processconnect.NewProcessHandler(s, append(opts, jsonCodecs())...)
 }
 
 // List tells the processes that were begun through Start and still run.
