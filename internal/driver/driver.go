@@ -72,16 +72,20 @@ type Resizer interface {
 }
 
 // Checkpointer is an optional interface of an [Instance] that can write its
-// memory and file changes into dir (empty, 0700) and go on, or end.
+// memory and file changes into dir (empty, 0700). With leaveRunning it goes on
+// afterwards; else it stays stopped, and Kill is all that is left to do with
+// it. When it fails, it goes on.
 type Checkpointer interface {
 	Checkpoint(ctx context.Context, dir string, leaveRunning bool) error
 }
 
-// Restorer is an optional interface of a [Driver] that can start an instance
-// from what a [Checkpointer] wrote. The request must match the checkpoint's in
-// template, mounts, CPUs and memory.
+// Restorer is an optional interface of an [Instance] that can be started from
+// what a [Checkpointer] wrote, in the place of Start. It must have been created
+// from a request like that of the checkpoint's instance in template, guest,
+// mounts, CPUs and memory. Its channels are new: the guest finds them at the
+// descriptors that it knows.
 type Restorer interface {
-	Restore(ctx context.Context, req *CreateRequest, dir string) (Instance, error)
+	Restore(ctx context.Context, dir string) error
 }
 
 // Channels are the two streams between host and guest.

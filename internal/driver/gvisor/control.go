@@ -20,6 +20,8 @@ import (
 const (
 	methodSetNetwork = "containerManager.SetNetworkArgs"
 	methodStartRoot  = "containerManager.StartRoot"
+	methodCheckpoint = "containerManager.Checkpoint"
+	methodRestore    = "containerManager.Restore"
 )
 
 // maxReply bounds an answer of the sentry. A sentry may have been taken over by
@@ -30,7 +32,10 @@ const maxReply = 1 << 20
 // request and one per answer, with no framing around them.
 type control struct {
 	mu   sync.Mutex // one call at a time
-	conn net.Conn
+	conn *net.UnixConn
+	// inode is the listening socket's, without a name: a sentry ends its
+	// connections when it has restored itself, and this leads to it again.
+	inode *os.File
 }
 
 // newControl makes the listening socket for a sentry and connects to it, so
@@ -61,16 +66,46 @@ func newControl(dir string) (listener *os.File, c *control, err error) {
 	if err := unix.Listen(fd, 4); err != nil {
 		return nil, nil, err
 	}
-	conn, err := net.Dial("unix", name)
+	inode, err := unix.Open(name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
+		return nil, nil, fmt.Errorf("control socket: %w", err)
+	}
+	c = &control{inode: os.NewFile(uintptr(inode), "control socket")}
+	if err := c.dial(); err != nil {
+		c.inode.Close()
 		return nil, nil, err
 	}
-	return listener, &control{conn: conn}, nil
+	return listener, c, nil
+}
+
+// dial connects to the sentry, anew if need be.
+func (c *control) dial() error {
+	conn, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d", c.inode.Fd()))
+	if err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	if c.conn != nil {
+		c.conn.Close()
+	}
+	c.conn = conn.(*net.UnixConn)
+	return nil
+}
+
+// redial connects anew to a sentry that has restored itself.
+func (c *control) redial() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dial()
 }
 
 // call asks for method and waits for the answer, which carries no result that
 // this driver needs. After ctx has ended the connection is of no further use.
 func (c *control) call(ctx context.Context, method string, arg any) error {
+	return c.callFiles(ctx, method, arg, nil)
+}
+
+// callFiles is call with open files, which the sentry gets copies of.
+func (c *control) callFiles(ctx context.Context, method string, arg any, files []*os.File) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() { c.conn.SetDeadline(time.Unix(1, 0)) })
@@ -83,7 +118,7 @@ func (c *control) call(ctx context.Context, method string, arg any) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.conn.Write(req); err != nil {
+	if err := c.send(req, files); err != nil {
 		return fmt.Errorf("%s: %w", method, orCause(ctx, err))
 	}
 	var reply struct {
@@ -97,6 +132,23 @@ func (c *control) call(ctx context.Context, method string, arg any) error {
 		return fmt.Errorf("%s: %q", method, clip(reply.Err, 1<<10))
 	}
 	return nil
+}
+
+// send writes a request, with files in one message with its first bytes.
+func (c *control) send(req []byte, files []*os.File) error {
+	if len(files) == 0 {
+		_, err := c.conn.Write(req)
+		return err
+	}
+	fds := make([]int, len(files))
+	for n, f := range files {
+		fds[n] = int(f.Fd())
+	}
+	sent, _, err := c.conn.WriteMsgUnix(req, unix.UnixRights(fds...), nil)
+	if err == nil && sent < len(req) {
+		_, err = c.conn.Write(req[sent:])
+	}
+	return err
 }
 
 // readJSON reads one JSON value of at most maxReply bytes.
@@ -117,7 +169,7 @@ func orCause(ctx context.Context, err error) error {
 	return err
 }
 
-func (c *control) close() error { return c.conn.Close() }
+func (c *control) close() error { return errors.Join(c.conn.Close(), c.inode.Close()) }
 
 func clip(s string, n int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")

@@ -38,6 +38,7 @@ type creation struct {
 	sentry *role
 	gofer  *role         // nil without shares
 	root   *net.UnixConn // our end of the sentry's connection for the root
+	guest  *net.UnixConn // and of that for the directory of the guest's program
 	booted *os.File      // one byte comes when the sentry is up, none when it is gone
 }
 
@@ -143,7 +144,7 @@ func (c *creation) startSentry() error {
 		"--total-host-memory="+strconv.FormatInt(c.req.Limits.MemoryBytes, 10),
 		"--product-name=belljar")
 	for _, give := range []func(*role) error{
-		c.giveSpec, c.giveFiles, c.giveControl, c.giveSync, c.giveGuest, c.giveStdio, c.giveChannels,
+		c.giveSpec, c.giveFiles, c.giveControl, c.giveSync, c.giveStdio, c.giveChannels,
 	} {
 		if err := give(r); err != nil {
 			return err
@@ -188,12 +189,15 @@ func (c *creation) giveSpec(r *role) error {
 // giveFiles connects the sentry to the servers of its root's lower layer and of
 // the shares, and hands it the file for the root's upper layer.
 func (c *creation) giveFiles(r *role) error {
-	theirs, err := c.rootConn()
-	if err != nil {
-		return err
+	for _, conn := range []**net.UnixConn{&c.root, &c.guest} {
+		theirs, err := c.serverConn(conn)
+		if err != nil {
+			return err
+		}
+		r.give("io-fds", theirs)
 	}
-	r.give("io-fds", theirs)
 	if len(c.shares) > 0 {
+		var err error
 		if c.gofer, err = c.newRole(argv0Gofer, "gofer"); err != nil {
 			return err
 		}
@@ -212,14 +216,15 @@ func (c *creation) giveFiles(r *role) error {
 		r.give("gofer-filestore-fds", store)
 		upper = "anon"
 	}
-	r.arg(fmt.Sprintf("--gofer-mount-confs=lisafs:%s:size=%d%s", upper, c.req.Limits.DiskBytes, c.shareConfs()))
+	r.arg(fmt.Sprintf("--gofer-mount-confs=lisafs:%s:size=%d,lisafs:none%s", upper, c.req.Limits.DiskBytes, c.shareConfs()))
 	return nil
 }
 
 func (c *creation) shareConfs() string { return strings.Repeat(",lisafs:none", len(c.shares)) }
 
-// rootConn makes the connection for the root and returns the sentry's end.
-func (c *creation) rootConn() (*os.File, error) {
+// serverConn makes a connection to a server of ours and returns the sentry's
+// end.
+func (c *creation) serverConn(into **net.UnixConn) (*os.File, error) {
 	ours, theirs, err := socketpair()
 	if err != nil {
 		return nil, err
@@ -230,13 +235,13 @@ func (c *creation) rootConn() (*os.File, error) {
 		theirs.Close()
 		return nil, err
 	}
-	c.root = conn.(*net.UnixConn)
+	*into = conn.(*net.UnixConn)
 	c.onUndo(func() { conn.Close() })
 	return theirs, nil
 }
 
-// serveRoot puts the root together and begins to serve it. The server ends with
-// the sentry.
+// serveRoot puts the root together, and the directory of the guest's program,
+// and begins to serve them. The servers end with the sentry.
 func (c *creation) serveRoot() error {
 	var ns *os.File
 	if c.req.Root.Shifted && c.ids.OwnRange {
@@ -251,6 +256,10 @@ func (c *creation) serveRoot() error {
 		return err
 	}
 	go serveRoot(c.root, tree, c.ids)
+	if tree, err = c.d.mounts.guestTree(c.req.Guest); err != nil {
+		return err
+	}
+	go serveRoot(c.guest, tree, c.ids)
 	return nil
 }
 
@@ -276,16 +285,6 @@ func (c *creation) giveSync(r *role) error {
 	return nil
 }
 
-func (c *creation) giveGuest(r *role) error {
-	f, err := os.Open(c.req.Guest)
-	if err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "the guest program cannot be opened: %w", err).
-			WithField("guest", c.req.Guest).WithHint("install the programs together: make install")
-	}
-	r.give("exec-fd", f)
-	return nil
-}
-
 // giveStdio gives the guest's first process nothing to read, and our log to
 // write to.
 func (c *creation) giveStdio(r *role) error {
@@ -302,7 +301,8 @@ func (c *creation) giveStdio(r *role) error {
 
 // giveChannels makes the two channels: descriptors 3 and 4 of the guest.
 func (c *creation) giveChannels(r *role) error {
-	for guestFD, into := range map[int]*net.Conn{3: &c.conns.Down, 4: &c.conns.Up} {
+	// In this order, which a restored sandbox must find again.
+	for n, into := range []*net.Conn{&c.conns.Down, &c.conns.Up} {
 		host, guest, err := socketpair()
 		if err != nil {
 			return err
@@ -315,7 +315,7 @@ func (c *creation) giveChannels(r *role) error {
 		}
 		*into = conn
 		c.onUndo(func() { conn.Close() })
-		r.arg(fmt.Sprintf("--pass-fd=%d:%d", r.lend(guest), guestFD))
+		r.arg(fmt.Sprintf("--pass-fd=%d:%d", r.lend(guest), 3+n))
 		r.given = append(r.given, guest)
 	}
 	return nil

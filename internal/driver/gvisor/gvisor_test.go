@@ -141,11 +141,16 @@ func newDriver(t testing.TB) *Driver {
 	return d
 }
 
-func start(t testing.TB, d *Driver, req *driver.CreateRequest) *box {
-	t.Helper()
+// traced logs how long each step takes, where that was asked for.
+func traced(t testing.TB, req *driver.CreateRequest) {
 	if os.Getenv("BELLJAR_TEST_TRACE") != "" {
 		req.Trace = func(name string, start time.Time, took time.Duration) { t.Logf("%-22s %v", name, took) }
 	}
+}
+
+func start(t testing.TB, d *Driver, req *driver.CreateRequest) *box {
+	t.Helper()
+	traced(t, req)
 	i, err := d.Create(t.Context(), req)
 	if err != nil {
 		t.Fatal("create:", err)

@@ -120,6 +120,60 @@ func assemble(r *driver.Root, ids idPlan, ns *os.File) (_ *os.File, err error) {
 	return openTreeWhole(workshop)
 }
 
+// guestTree returns a detached, read-only tree that is a directory with the
+// guest's program in it and nothing else.
+func (m *mounter) guestTree(program string) (tree *os.File, err error) {
+	err = m.do(func() error {
+		tree, err = guestTree(program)
+		return err
+	})
+	return tree, err
+}
+
+func guestTree(program string) (_ *os.File, err error) {
+	dir, err := newTmpfs([2]string{"mode", "0555"}, [2]string{"size", "4k"})
+	if err != nil {
+		return nil, fmt.Errorf("tmpfs for the guest's program: %w", err)
+	}
+	defer unix.Close(dir)
+	fd, err := unix.Openat(dir, guestName, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o555)
+	if err != nil {
+		return nil, fmt.Errorf("place for the guest's program: %w", err)
+	}
+	unix.Close(fd)
+	if err := unix.MoveMount(dir, "", unix.AT_FDCWD, workshop, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return nil, treeError("move_mount", "the guest's directory", err)
+	}
+	defer func() {
+		if uerr := unix.Unmount(workshop, unix.MNT_DETACH); uerr != nil {
+			err = errors.Join(err, fmt.Errorf("take the guest's directory down: %w", uerr))
+		}
+	}()
+	if err := lay(dir, driver.Bind{Source: program, Target: guestName}); err != nil {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "the guest program cannot be opened: %w", err).
+			WithField("guest", program).WithHint("install the programs together: make install")
+	}
+	return openTreeWhole(workshop)
+}
+
+// newTmpfs returns the detached mount of a new, empty file system.
+func newTmpfs(options ...[2]string) (int, error) {
+	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(fs)
+	for _, opt := range options {
+		if err := unix.FsconfigSetString(fs, opt[0], opt[1]); err != nil {
+			return -1, fmt.Errorf("%s: %w", opt[0], err)
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return -1, err
+	}
+	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+}
+
 // lay puts a bind over its target, which is resolved inside root: a link in a
 // template leads nowhere else.
 func lay(root int, b driver.Bind) error {
@@ -170,23 +224,8 @@ func coverTmp(root int, ids idPlan) error {
 // sharedTmp makes a small file system with one directory in it, as on any Linux
 // with a display, and returns its detached mount.
 func sharedTmp(uid, gid uint32) (int, error) {
-	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return -1, err
-	}
-	defer unix.Close(fs)
-	for _, opt := range [][2]string{
-		{"mode", "1777"}, {"size", "64k"},
-		{"uid", strconv.FormatUint(uint64(uid), 10)}, {"gid", strconv.FormatUint(uint64(gid), 10)},
-	} {
-		if err := unix.FsconfigSetString(fs, opt[0], opt[1]); err != nil {
-			return -1, fmt.Errorf("%s: %w", opt[0], err)
-		}
-	}
-	if err := unix.FsconfigCreate(fs); err != nil {
-		return -1, err
-	}
-	mnt, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	mnt, err := newTmpfs([2]string{"mode", "1777"}, [2]string{"size", "64k"},
+		[2]string{"uid", strconv.FormatUint(uint64(uid), 10)}, [2]string{"gid", strconv.FormatUint(uint64(gid), 10)})
 	if err != nil {
 		return -1, err
 	}

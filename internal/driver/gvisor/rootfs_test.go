@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -146,7 +147,15 @@ func FuzzControl(f *testing.F) {
 	f.Add([]byte(`{"success":false,"err":"no"}{}`))
 	f.Add([]byte(`[[[[`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		ours, theirs := net.Pipe()
+		a, z, err := socketpair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours, oerr := net.FileConn(a)
+		theirs, terr := net.FileConn(z)
+		if err := errors.Join(oerr, terr, a.Close(), z.Close()); err != nil {
+			t.Fatal(err)
+		}
 		defer ours.Close()
 		go func() {
 			io.ReadFull(theirs, make([]byte, 1))
@@ -154,7 +163,7 @@ func FuzzControl(f *testing.F) {
 			theirs.Write(b)
 			theirs.Close()
 		}()
-		c := &control{conn: ours}
+		c := &control{conn: ours.(*net.UnixConn)}
 		_ = c.call(t.Context(), methodStartRoot, "x")
 	})
 }

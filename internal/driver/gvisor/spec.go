@@ -34,6 +34,14 @@ const GoferStage = "/sys"
 // GoferStageShare is where it attaches share n.
 func GoferStageShare(n int) string { return GoferStage + shareName(n) }
 
+// The guest's program lies in a directory of its own inside. gVisor could run it
+// from a descriptor, but a sandbox whose PID 1 has such a program cannot be
+// checkpointed.
+const (
+	guestDir  = "/.belljar"
+	guestName = "belljar-guest"
+)
+
 // sentrySpec is what the sentry boots from.
 func sentrySpec(req *driver.CreateRequest) *specs.Spec {
 	nofile := uint64(req.Limits.OpenFiles)
@@ -42,7 +50,7 @@ func sentrySpec(req *driver.CreateRequest) *specs.Spec {
 		Hostname: req.Hostname,
 		Root:     &specs.Root{Path: "/"},
 		Process: &specs.Process{
-			Args:         []string{"belljar-guest"},
+			Args:         []string{guestDir + "/" + guestName},
 			Cwd:          "/",
 			Env:          []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"},
 			Capabilities: allCapabilities(),
@@ -59,6 +67,7 @@ func sentrySpec(req *driver.CreateRequest) *specs.Spec {
 				Destination: "/dev/shm", Type: "tmpfs", Source: "tmpfs",
 				Options: []string{"nosuid", "nodev", "mode=1777", "size=" + strconv.FormatInt(shmSize(req), 10)},
 			},
+			{Destination: guestDir, Type: "bind", Source: guestDir, Options: []string{"bind", "ro", "nosuid", "nodev"}},
 		},
 		Annotations: map[string]string{},
 		Linux:       &specs.Linux{},

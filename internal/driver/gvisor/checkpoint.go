@@ -1,0 +1,130 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belljar-sh/belljar/internal/driver"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// The files of a memory image, in the order in which a sentry takes them: the
+// kernel's objects, where the pages lie, and the pages.
+var imageFiles = []string{"state", "pages-meta", "pages"}
+
+var _ driver.Checkpointer = (*Instance)(nil)
+var _ driver.Restorer = (*Instance)(nil)
+
+// saveArgs are gVisor's control.SaveOpts, restoreArgs its boot.RestoreOpts.
+type (
+	saveArgs struct {
+		HavePagesFile bool `json:"have_pages_file"`
+		// Pages that hold zeros need no place in the image.
+		AppMFExcludeCommittedZeroPages bool `json:"app_mf_exclude_committed_zero_pages"`
+		Resume                         bool
+	}
+	restoreArgs struct {
+		HavePagesFile bool
+		Background    bool
+	}
+)
+
+// Checkpoint writes the sandbox's memory and file changes into dir, which must
+// be empty. With leaveRunning the sandbox goes on afterwards; else it stays
+// stopped, to be killed. When it fails the sandbox goes on.
+func (i *Instance) Checkpoint(ctx context.Context, dir string, leaveRunning bool) error {
+	if !i.started.Load() {
+		return sandbox.Errorf(sandbox.Conflict, "the sandbox has not been started")
+	}
+	files, err := openImage(dir, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	if err != nil {
+		return err
+	}
+	defer closeAll(files)
+	start := time.Now()
+	err = i.ctl.callFiles(ctx, methodCheckpoint, saveArgs{
+		HavePagesFile: true, AppMFExcludeCommittedZeroPages: true, Resume: leaveRunning,
+	}, files)
+	if i.trace != nil {
+		i.trace("gvisor.checkpoint", start, time.Since(start))
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, unix.ENOSPC):
+		return sandbox.Errorf(sandbox.ResourceExhausted, "there is no room for the sandbox's image").WithCause(err)
+	}
+	return sandbox.Errorf(sandbox.Internal, "the sandbox could not be saved: %v", err).WithCause(err)
+}
+
+// Restore starts the sandbox from the image in dir instead of from the guest's
+// program. Once only, and not after Start.
+func (i *Instance) Restore(ctx context.Context, dir string) error {
+	if !i.started.CompareAndSwap(false, true) {
+		return sandbox.Errorf(sandbox.Conflict, "the sandbox was started before")
+	}
+	files, err := openImage(dir, unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer closeAll(files)
+	start := time.Now()
+	err = i.ctl.callFiles(ctx, methodRestore, restoreArgs{HavePagesFile: true, Background: true}, files)
+	if i.trace != nil {
+		i.trace("gvisor.restore", start, time.Since(start))
+	}
+	if err == nil {
+		err = i.ctl.redial()
+	}
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return sandbox.Errorf(sandbox.Internal, "the sandbox could not be restored: %v: %s", err, i.log.text()).WithCause(err)
+}
+
+// openImage opens the files of an image beneath dir.
+func openImage(dir string, flags int) ([]*os.File, error) {
+	var files []*os.File
+	for _, name := range imageFiles {
+		f, err := os.OpenFile(filepath.Join(dir, name), flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		if err != nil {
+			closeAll(files)
+			kind := sandbox.Internal
+			if errors.Is(err, os.ErrNotExist) {
+				kind = sandbox.NotFound
+			}
+			return nil, sandbox.Errorf(kind, "the image cannot be opened: %w", err).WithField("image", dir)
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// ImageSize returns how many bytes the image in dir takes.
+func ImageSize(dir string) (n int64, err error) {
+	for _, name := range imageFiles {
+		fi, err := os.Lstat(filepath.Join(dir, name))
+		if err != nil {
+			return 0, fmt.Errorf("image: %w", err)
+		}
+		n += fi.Size()
+	}
+	return n, nil
+}
