@@ -13,6 +13,7 @@
 //	GET    /keeper/v1/sandboxes/{id}             -> Status
 //	GET    /keeper/v1/sandboxes/{id}/wait        -> Status, when it has ended
 //	GET    /keeper/v1/sandboxes/{id}/stats       -> sandbox.Stats
+//	POST   /keeper/v1/sandboxes/{id}/checkpoint  Checkpoint -> Checkpointed; writes an image of memory and files
 //	DELETE /keeper/v1/sandboxes/{id}             kill, give everything back, forget -> Status; idempotent
 //	POST   /keeper/v1/stop?drain=0|1             kill all (or refuse new ones and end when empty) -> 204
 //	GET    /keeper/v1/probe                      -> []driver.Report
@@ -65,6 +66,31 @@ type Create struct {
 	Explicit driver.Explicit  `json:"explicit"`
 	User     driver.User      `json:"user"`
 	Hello    guest.Hello      `json:"hello"`
+	// Image, when set, is the directory of an image, from which the sandbox is
+	// restored instead of being started. Root, Guest, CPUs, memory and the
+	// number of mounts are those of the checkpoint, and Hello is of a later
+	// generation. Without a Hello.Start processes go on where they were.
+	Image string `json:"image,omitempty"`
+}
+
+// Checkpoint asks for an image of a sandbox.
+type Checkpoint struct {
+	// Dir is an empty directory of mode 0700 that belongs to the installation.
+	// When the request fails, what is in it means nothing.
+	Dir string `json:"dir"`
+	// Keep has the sandbox go on; else it is ended and given back, as by DELETE,
+	// once the image is complete.
+	Keep bool `json:"keep,omitempty"`
+	// Hello is of the next generation, under which the sandbox goes on when it
+	// is kept, or when the checkpoint fails.
+	Hello guest.Hello `json:"hello"`
+}
+
+// Checkpointed tells that an image is complete and on disk.
+type Checkpointed struct {
+	Status
+	Bytes    int64          `json:"bytes"` // of the image's files
+	Timeline []sandbox.Step `json:"timeline"`
 }
 
 // Mount names a descriptor that came over the second socket.
