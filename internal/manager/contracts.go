@@ -57,6 +57,12 @@ type Keeper interface {
 	// not know is no error.
 	Delete(ctx context.Context, id sandbox.ID) (wire.Status, error)
 
+	// Checkpoint writes an image of a sandbox into a directory. It returns when
+	// the image is complete and, unless the sandbox is kept, when nothing of it
+	// is left in the keeper. After an error the sandbox goes on, under the
+	// generation of req.Hello or the one before, as List tells.
+	Checkpoint(ctx context.Context, id sandbox.ID, req wire.Checkpoint) (*wire.Checkpointed, error)
+
 	// Guest carries requests to the guest's server; their URLs have the paths
 	// of guest/wire.
 	Guest(id sandbox.ID, generation uint64) http.RoundTripper

@@ -37,7 +37,10 @@ func (hostile) Stats(context.Context, sandbox.ID) (sandbox.Stats, error) {
 	return sandbox.Stats{}, nil
 }
 func (hostile) Delete(context.Context, sandbox.ID) (wire.Status, error) { return wire.Status{}, nil }
-func (h hostile) Guest(sandbox.ID, uint64) http.RoundTripper            { return h }
+func (hostile) Checkpoint(context.Context, sandbox.ID, wire.Checkpoint) (*wire.Checkpointed, error) {
+	return nil, sandbox.Errorf(sandbox.Unavailable, "no")
+}
+func (h hostile) Guest(sandbox.ID, uint64) http.RoundTripper { return h }
 
 // RoundTrip answers every request alike.
 func (h hostile) RoundTrip(r *http.Request) (*http.Response, error) {
