@@ -419,29 +419,44 @@ func (w *wire) large(t *testing.T) {
 	}
 }
 
-// TestE2BSlowReader: who does not read holds no memory of the daemon's and
-// nobody else up, and learns what was lost.
-func TestE2BSlowReader(t *testing.T) {
-	w := reach(t, create(t, setup(t), "slow"))
+// TestE2BReaders: two callers read all that one process writes, and one who does
+// not read holds neither memory of the daemon's nor, for long, the other up, and
+// learns what was lost.
+func TestE2BReaders(t *testing.T) {
+	// Compressed, everything would fit into the sockets' buffers.
+	w := reach(t, create(t, setup(t), "readers"), connect.WithAcceptCompression("gzip", nil, nil))
 	const size = 64 << 20
 	ctx := within(t, 2*time.Minute)
-	slow := w.start(ctx, &process.StartRequest{Process: shell(fmt.Sprintf("read go; head -c %d /dev/zero", size))})
+	begin := func() (first, second *stream) {
+		t.Helper()
+		first = w.start(ctx, &process.StartRequest{Process: shell(fmt.Sprintf("read go; head -c %d /dev/zero", size))})
+		second = w.connect(ctx, byPID(first.pid))
+		if _, err := w.procs.SendInput(ctx, &process.SendInputRequest{Process: byPID(first.pid), Input: &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: []byte("\n")}}}); err != nil {
+			t.Fatal(err)
+		}
+		return first, second
+	}
+	whole := func(what string, o *outcome) {
+		t.Helper()
+		wantEnd(t, o, 0, true, "exit status 0")
+		if o.stdout.Len() != size {
+			t.Errorf("%s got %d bytes, want %d", what, o.stdout.Len(), size)
+		}
+	}
+	first, second := begin()
+	both := make(chan *outcome)
+	go func() { both <- first.rest("") }()
+	whole("the second", second.rest(""))
+	whole("the first", <-both)
+
+	slow, fast := begin()
 	before := daemonMemory(t, w.box)
-	fast := w.connect(ctx, byPID(slow.pid))
-	if _, err := w.procs.SendInput(ctx, &process.SendInputRequest{Process: byPID(slow.pid), Input: &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: []byte("\n")}}}); err != nil {
-		t.Fatal(err)
-	}
-	o := fast.rest("")
-	wantEnd(t, o, 0, true, "exit status 0")
-	if o.stdout.Len() != size {
-		t.Errorf("the fast reader got %d bytes, want %d", o.stdout.Len(), size)
-	}
+	whole("the fast one", fast.rest(""))
 	if grown := daemonMemory(t, w.box) - before; grown > 32<<10 {
 		t.Errorf("the daemon grew by %d KiB", grown)
 	}
-	o = slow.rest("")
-	if connect.CodeOf(o.err) != connect.CodeDataLoss || o.stdout.Len() >= size {
-		t.Errorf("the slow reader got %d bytes and %v, want an error that says what was lost", o.stdout.Len(), o.err)
+	if o := slow.rest(""); connect.CodeOf(o.err) != connect.CodeDataLoss || o.stdout.Len() >= size {
+		t.Errorf("the slow one got %d bytes and %v, want an error that says what was lost", o.stdout.Len(), o.err)
 	}
 }
 

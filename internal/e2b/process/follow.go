@@ -28,7 +28,9 @@ type follower struct {
 	cancel   context.CancelFunc // of the stream from the guest
 	body     io.Closer
 	in       *guest.OutputReader
-	acks     acker
+	aud      *audience
+	have     guest.Ack     // what the caller has been sent
+	acking   chan struct{} // closed when the last acknowledgement is through; nil: none
 	timedOut bool
 }
 
@@ -46,12 +48,15 @@ func (f *follower) run(ctx context.Context, keepalive time.Duration, send func(*
 	steps, more, done := make(chan step), make(chan struct{}), make(chan struct{})
 	defer f.stop(ctx)
 	defer close(done)
+	f.join(ctx)
 	if err := send(startEvent(f.e.pid)); err != nil {
 		return err
 	}
 	wg.Go(func() { f.read(steps, more, done) })
 	silence := time.NewTimer(keepalive)
 	defer silence.Stop()
+	look := time.NewTicker(stallTime / 2)
+	defer look.Stop()
 	for {
 		select {
 		case st := <-steps:
@@ -62,8 +67,11 @@ func (f *follower) run(ctx context.Context, keepalive time.Duration, send func(*
 			if st.ev.Type == guest.FrameData {
 				silence.Reset(keepalive)
 			}
-			f.acks.note(ctx, f.s.g, f.e.id, f.offsets())
+			f.have = f.offsets()
+			f.note(ctx)
 			more <- struct{}{}
+		case <-look.C:
+			f.note(ctx) // others may have stalled
 		case <-silence.C:
 			if err := send(keepaliveEvent()); err != nil {
 				return err
@@ -99,16 +107,13 @@ func (f *follower) read(steps chan<- step, more, done <-chan struct{}) {
 func (f *follower) stop(ctx context.Context) {
 	f.cancel()
 	_ = f.body.Close()
-	f.acks.now(ctx, f.s.g, f.e.id, f.taken())
+	f.leave(ctx)
 }
 
 func (f *follower) offsets() guest.Ack {
 	stdout, stderr := f.in.Offsets()
 	return guest.Ack{Stdout: stdout, Stderr: stderr}
 }
-
-// taken is how far the caller has come, told from the goroutine that sends.
-func (f *follower) taken() guest.Ack { return f.acks.have }
 
 func (f *follower) step(ctx context.Context, st step, send func(*wire.ProcessEvent) error) (last bool, err error) {
 	switch {
@@ -124,7 +129,7 @@ func (f *follower) step(ctx context.Context, st step, send func(*wire.ProcessEve
 		return true, reply.Coded(connect.CodeDataLoss, strconv.FormatInt(st.ev.Lost, 10)+
 			" bytes of output were lost: they were not read in time. The process goes on; connect to it again")
 	case guest.FrameExit:
-		f.acks.have = f.offsets()
+		f.have = f.offsets()
 		f.timedOut = st.ev.Exit.TimedOut
 		return true, send(endEvent(st.ev.Exit))
 	}
@@ -162,59 +167,4 @@ func endEvent(x *sandbox.Exit) *wire.ProcessEvent {
 		end.Error = &end.Status
 	}
 	return &wire.ProcessEvent{Event: &wire.ProcessEvent_End{End: end}}
-}
-
-// ackEvery is how many bytes are taken before they are acknowledged: well below
-// the guest's buffer, so that the program need not wait for us.
-const ackEvery = 512 << 10
-
-// ackTime bounds one acknowledgement.
-const ackTime = 5 * time.Second
-
-// acker tells the guest what has been taken, beside the sending, one at a time.
-// One goroutine calls its methods.
-type acker struct {
-	have, sent guest.Ack
-	busy       chan struct{} // closed when the last one is through; nil: none
-}
-
-// note tells how far the caller has come; the guest is told when that is worth
-// a request.
-func (a *acker) note(ctx context.Context, g Guest, id string, have guest.Ack) {
-	a.have = have
-	if have.Stdout-a.sent.Stdout+have.Stderr-a.sent.Stderr < ackEvery {
-		return
-	}
-	if a.busy != nil {
-		select {
-		case <-a.busy:
-		default:
-			return
-		}
-	}
-	a.sent = have
-	done := make(chan struct{})
-	a.busy = done
-	go func() {
-		defer close(done)
-		send(ctx, g, id, have)
-	}()
-}
-
-// now waits for what is under way and tells the rest.
-func (a *acker) now(ctx context.Context, g Guest, id string, have guest.Ack) {
-	if a.busy != nil {
-		<-a.busy
-	}
-	if a.have = have; have != a.sent {
-		a.sent = have
-		send(ctx, g, id, have)
-	}
-}
-
-// send acknowledges. A failure shows in the stream itself.
-func send(ctx context.Context, g Guest, id string, a guest.Ack) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ackTime)
-	defer cancel()
-	_ = g.Ack(ctx, id, a)
 }

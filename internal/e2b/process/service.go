@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 
 	"connectrpc.com/connect"
 
@@ -42,10 +43,15 @@ type Guest interface {
 type Service struct {
 	g     Guest
 	known table
+
+	mu        sync.Mutex
+	audiences map[string]*audience // by the guest's ID of a process
 }
 
 // New returns the service over a guest.
-func New(g Guest) *Service { return &Service{g: g, known: table{byPID: map[uint32]*entry{}}} }
+func New(g Guest) *Service {
+	return &Service{g: g, known: table{byPID: map[uint32]*entry{}}, audiences: map[string]*audience{}}
+}
 
 // Handler returns the path beneath which the service is mounted, and it.
 func (s *Service) Handler(opts ...connect.HandlerOption) (string, http.Handler) {

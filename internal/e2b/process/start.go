@@ -172,9 +172,7 @@ func (s *Service) Connect(ctx context.Context, req *wire.ConnectRequest, stream 
 		return s.after(ctx, e, err)
 	}
 	defer body.Close()
-	f := &follower{s: s, e: e, cancel: cancel, body: body, in: guest.NewOutputReader(body, from.Stdout, from.Stderr)}
-	// What was written before is nobody's any more: it does not hold the process.
-	f.acks.now(ctx, s.g, e.id, from)
+	f := &follower{s: s, e: e, cancel: cancel, body: body, in: guest.NewOutputReader(body, from.Stdout, from.Stderr), have: from}
 	err = f.run(ctx, reply.Keepalive(ctx), func(ev *wire.ProcessEvent) error {
 		return stream.Send(&wire.ConnectResponse{Event: ev})
 	})
