@@ -44,8 +44,12 @@ type bufConn struct {
 	traffic *Traffic
 
 	ended atomic.Bool // either side has ended the connection, or it broke
+	kept  atomic.Bool // HTTP/2 has ended on it; the connection itself goes on
 	once  sync.Once
 	done  chan struct{}
+
+	readMu, writeMu sync.Mutex // held by a call under way
+	seam            seam       // nil outside of the guest
 }
 
 // watch is the host's guard over what is read.
@@ -99,6 +103,9 @@ func (b *bufConn) Close() error {
 		}
 		close(b.done)
 	})
+	if b.kept.Load() {
+		return nil
+	}
 	return b.Conn.Close()
 }
 
@@ -128,6 +135,11 @@ func (b *bufConn) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
+	b.readMu.Lock()
+	defer b.readMu.Unlock()
+	if b.kept.Load() {
+		return 0, net.ErrClosed
+	}
 	if len(b.buf) == 0 {
 		if len(p) >= b.direct {
 			return b.inspected(p, func() (int, error) { return b.Conn.Read(p) })
@@ -136,7 +148,11 @@ func (b *bufConn) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	n := copy(p, b.buf)
+	ready, err := b.beforeSeam()
+	if err != nil {
+		return 0, err
+	}
+	n := copy(p, b.buf[:ready])
 	b.buf = b.buf[n:]
 	if len(b.buf) == 0 {
 		b.release()
@@ -276,6 +292,11 @@ func (b *bufConn) sleep(d time.Duration) bool {
 
 // Write writes all of p and counts it.
 func (b *bufConn) Write(p []byte) (int, error) {
+	b.writeMu.Lock()
+	defer b.writeMu.Unlock()
+	if b.kept.Load() {
+		return 0, net.ErrClosed
+	}
 	n, err := b.Conn.Write(p)
 	if b.traffic != nil {
 		b.traffic.Written.Add(int64(n))

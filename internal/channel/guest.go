@@ -20,10 +20,29 @@ func guestLimits() Limits {
 }
 
 // ServeGuest serves a down channel in the guest until it ends or ctx is done,
-// and waits for the handlers. It owns conn.
+// and waits for the handlers. It owns conn. After a seam, which [ExpectSeam]
+// tells of, it serves anew on the same connection.
 func ServeGuest(ctx context.Context, conn net.Conn, h http.Handler) error {
 	l := guestLimits()
-	return serve(ctx, newConn(conn, &guestBuffers), server(l), l, h)
+	var ahead []byte
+	for again := false; ; again = true {
+		b := newConn(conn, &guestBuffers)
+		b.buf = ahead
+		// A server speaks first. Behind a seam the host may be another one than
+		// before, and only what comes from it shows that it is there.
+		if again && b.await() != nil {
+			b.end()
+			return nil
+		}
+		err := serve(context.WithValue(ctx, seamKey{}, b), b, server(l), l, h)
+		if !b.kept.Load() {
+			return err
+		}
+		if ahead, err = b.cross(); err != nil {
+			conn.Close()
+			return nil // the host has gone
+		}
+	}
 }
 
 // callGroup waits for handlers that a server has begun; x/net does not.

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"encoding/hex"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/belljar-sh/belljar/internal/build"
+	"github.com/belljar-sh/belljar/internal/channel"
 	"github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/sandbox"
 )
@@ -110,8 +112,16 @@ func (s *Server) checkGeneration(r *http.Request) error {
 }
 
 // serveQuiesce ends all streams and waits until no request is left; then it
-// writes files back. After it the guest waits for the next hello.
+// writes files back. After it the guest waits for the next hello, behind the
+// seam when the request names one.
 func (s *Server) serveQuiesce(w http.ResponseWriter, r *http.Request) {
+	if v := r.Header.Get(wire.HeaderSeam); v != "" {
+		seam, err := hex.DecodeString(v)
+		if err != nil || !channel.ExpectSeam(r.Context(), seam) {
+			reply(w, sandbox.Errorf(sandbox.Invalid, "this is no seam").WithField(wire.HeaderSeam, v))
+			return
+		}
+	}
 	if _, err := s.enter(r); err != nil {
 		reply(w, err)
 		return

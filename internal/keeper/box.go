@@ -38,6 +38,8 @@ type box struct {
 	removed   chan struct{}
 	removeErr error
 
+	saving sync.Mutex // one checkpoint at a time
+
 	mu     sync.Mutex
 	inst   driver.Instance
 	down   *channel.Host
@@ -54,8 +56,11 @@ func (b *box) snapshot() wire.Status {
 func (b *box) live() (*channel.Host, uint64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.down == nil || !b.status.Running {
-		return nil, 0, sandbox.Errorf(sandbox.Conflict, "the sandbox is not running").WithField("id", string(b.id))
+	switch {
+	case !b.status.Running:
+		return nil, 0, notRunning(b.id)
+	case b.down == nil:
+		return nil, 0, sandbox.Errorf(sandbox.Unavailable, "the sandbox is being saved").WithField("id", string(b.id)).WithHint("try again in a moment")
 	}
 	return b.down, b.status.Generation, nil
 }
@@ -80,8 +85,7 @@ func (b *box) stats(ctx context.Context) (sandbox.Stats, error) {
 // and its end is waited for.
 func (b *box) adopt(inst driver.Instance) error {
 	ch := inst.Channels()
-	limits := channel.DefaultLimits()
-	limits.Traffic = &b.traffic
+	limits := b.limits()
 	down, err := channel.DialHost(ch.Down, limits)
 	if err != nil {
 		ch.Up.Close()
@@ -99,6 +103,13 @@ func (b *box) adopt(inst driver.Instance) error {
 	return nil
 }
 
+// limits are those of the sandbox's channels.
+func (b *box) limits() channel.Limits {
+	l := channel.DefaultLimits()
+	l.Traffic = &b.traffic
+	return l
+}
+
 // awaitExit records how the instance ended.
 func (b *box) awaitExit(inst driver.Instance) {
 	exit, err := inst.Wait(b.k.life)
@@ -113,6 +124,9 @@ func (b *box) awaitExit(inst driver.Instance) {
 	down := b.down
 	b.mu.Unlock()
 	close(b.ended)
+	if down == nil { // it ended at rest
+		return
+	}
 	// What the guest said last is still in the stream; then it ends.
 	select {
 	case <-down.Done():
@@ -126,6 +140,9 @@ func (b *box) watchDown(down *channel.Host) {
 	select {
 	case <-down.Done():
 	case <-b.ended:
+		return
+	}
+	if down.Kept() { // the checkpoint's business
 		return
 	}
 	if err := down.Fault(); err != nil {

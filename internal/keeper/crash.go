@@ -19,12 +19,19 @@ const (
 	AfterHello   CrashPoint = "after-hello"
 	BeforeReap   CrashPoint = "before-reap"
 	AfterReap    CrashPoint = "after-reap"
+
+	// Of a checkpoint.
+	AfterQuiesce    CrashPoint = "after-quiesce"
+	AfterCheckpoint CrashPoint = "after-checkpoint"
 )
 
 // CrashPoints lists them all.
 func CrashPoints() []CrashPoint {
 	return []CrashPoint{BeforeHandle, AfterHandle, AfterCreate, AfterStart, AfterHello, BeforeReap, AfterReap}
 }
+
+// CheckpointCrashPoints lists those that a sandbox passes as it is saved.
+func CheckpointCrashPoints() []CrashPoint { return []CrashPoint{AfterQuiesce, AfterCheckpoint} }
 
 // crash kills this process, as kill -9 would, when p is the chosen point.
 func (k *keeper) crash(p CrashPoint) {

@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/belljar-sh/belljar/internal/build"
+	"github.com/belljar-sh/belljar/internal/channel"
 	"github.com/belljar-sh/belljar/internal/driver"
 	guest "github.com/belljar-sh/belljar/internal/guest/wire"
+	"github.com/belljar-sh/belljar/internal/keeper/sock"
 	"github.com/belljar-sh/belljar/internal/keeper/wire"
 	"github.com/belljar-sh/belljar/sandbox"
 )
@@ -183,13 +185,13 @@ func (b *box) writeHandle(req *driver.CreateRequest) error {
 // boot starts the guest and says hello to it.
 func (b *box) boot(ctx context.Context, inst driver.Instance, req *wire.Create, t *timeline) (*guest.HelloReply, error) {
 	step := t.start("start")
-	if err := inst.Start(ctx); err != nil {
+	if err := begin(ctx, inst, req.Image); err != nil {
 		return nil, err
 	}
 	step()
 	b.k.crash(AfterStart)
 	step = t.start("hello")
-	reply, err := b.sayHello(ctx, &req.Hello)
+	reply, err := b.sayHello(ctx, b.down, &req.Hello)
 	if err != nil {
 		return nil, b.explain(err, req.Hello.Start != nil)
 	}
@@ -202,6 +204,21 @@ func (b *box) boot(ctx context.Context, inst driver.Instance, req *wire.Create, 
 	b.status.Limits = inst.Limits()
 	b.status.CPUsSeen = inst.CPUsSeen()
 	return reply, nil
+}
+
+// begin starts an instance, or restores it from an image.
+func begin(ctx context.Context, inst driver.Instance, image string) error {
+	if image == "" {
+		return inst.Start(ctx)
+	}
+	if err := sock.CheckDir(image); err != nil {
+		return err
+	}
+	r, ok := inst.(driver.Restorer)
+	if !ok {
+		return sandbox.Errorf(sandbox.Unsupported, "this boundary cannot restore a sandbox").WithField("image", image)
+	}
+	return r.Restore(ctx, image)
 }
 
 // explain says how the guest ended instead of answering hello, where it did.
@@ -239,7 +256,7 @@ func howEnded(x *sandbox.Exit) string {
 	return how
 }
 
-func (b *box) sayHello(ctx context.Context, h *guest.Hello) (*guest.HelloReply, error) {
+func (b *box) sayHello(ctx context.Context, down *channel.Host, h *guest.Hello) (*guest.HelloReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.k.opts.HelloTimeout)
 	defer cancel()
 	h.Protocol, h.Build, h.SandboxID = guest.Protocol, build.ID(), b.id
@@ -255,7 +272,7 @@ func (b *box) sayHello(ctx context.Context, h *guest.Hello) (*guest.HelloReply, 
 		return nil, sandbox.Errorf(sandbox.Internal, "cannot make the hello: %w", err)
 	}
 	setGeneration(r.Header, h.Generation)
-	resp, err := b.down.RoundTrip(r)
+	resp, err := down.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}

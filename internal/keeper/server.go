@@ -117,6 +117,7 @@ func (k *keeper) handler() http.Handler {
 	m.HandleFunc("GET /keeper/v1/sandboxes/{id}", k.status)
 	m.HandleFunc("GET /keeper/v1/sandboxes/{id}/wait", k.wait)
 	m.HandleFunc("GET /keeper/v1/sandboxes/{id}/stats", k.stats)
+	m.HandleFunc("POST /keeper/v1/sandboxes/{id}/checkpoint", k.checkpoint)
 	m.HandleFunc("DELETE /keeper/v1/sandboxes/{id}", k.delete)
 	m.HandleFunc("POST /keeper/v1/stop", k.stopAll)
 	m.HandleFunc("GET /keeper/v1/probe", k.probe)

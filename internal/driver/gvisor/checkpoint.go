@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -48,9 +49,9 @@ func (i *Instance) Checkpoint(ctx context.Context, dir string, leaveRunning bool
 	}
 	defer closeAll(files)
 	start := time.Now()
-	err = i.ctl.callFiles(ctx, methodCheckpoint, saveArgs{
-		HavePagesFile: true, AppMFExcludeCommittedZeroPages: true, Resume: leaveRunning,
-	}, files)
+	if err = i.save(ctx, files, leaveRunning); err == nil {
+		err = syncAll(dir, files)
+	}
 	if i.trace != nil {
 		i.trace("gvisor.checkpoint", start, time.Since(start))
 	}
@@ -59,10 +60,48 @@ func (i *Instance) Checkpoint(ctx context.Context, dir string, leaveRunning bool
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case errors.Is(err, unix.ENOSPC):
-		return sandbox.Errorf(sandbox.ResourceExhausted, "there is no room for the sandbox's image").WithCause(err)
+	case full(err):
+		return sandbox.Errorf(sandbox.ResourceExhausted, "there is no room for the sandbox's image").WithField("image", dir).WithCause(err)
 	}
 	return sandbox.Errorf(sandbox.Internal, "the sandbox could not be saved: %v", err).WithCause(err)
+}
+
+// save has the sentry write the image. gVisor can end a sandbox with its
+// checkpoint, but then does so when that has failed, too. So it is stopped
+// first, by a stop that is ours to end.
+func (i *Instance) save(ctx context.Context, files []*os.File, leaveRunning bool) error {
+	if !leaveRunning {
+		if err := i.ctl.call(ctx, methodPause, nil); err != nil {
+			return err
+		}
+	}
+	err := i.ctl.callFiles(ctx, methodCheckpoint, saveArgs{
+		HavePagesFile: true, AppMFExcludeCommittedZeroPages: true, Resume: true,
+	}, files)
+	if err != nil && !leaveRunning {
+		return errors.Join(err, i.ctl.call(ctx, methodResume, nil))
+	}
+	return err
+}
+
+// full reports whether a sentry's error says that the disk is full: it comes as
+// a sentence.
+func full(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), unix.ENOSPC.Error())
+}
+
+func syncAll(dir string, files []*os.File) error {
+	for _, f := range files {
+		if err := f.Sync(); err != nil {
+			return fmt.Errorf("sync the image: %w", err)
+		}
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
 }
 
 // Restore starts the sandbox from the image in dir instead of from the guest's

@@ -22,6 +22,8 @@ const (
 	methodStartRoot  = "containerManager.StartRoot"
 	methodCheckpoint = "containerManager.Checkpoint"
 	methodRestore    = "containerManager.Restore"
+	methodPause      = "containerManager.Pause"
+	methodResume     = "containerManager.Resume"
 )
 
 // maxReply bounds an answer of the sentry. A sentry may have been taken over by

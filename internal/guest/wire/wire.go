@@ -10,7 +10,7 @@
 // hello is answered 425.
 //
 //	POST   /v1/hello                       Hello -> HelloReply
-//	POST   /v1/quiesce                     -> 204; ends streams, syncs
+//	POST   /v1/quiesce                     -> 204; ends streams, syncs; with Belljar-Seam, HTTP/2 ends at that seam (package channel)
 //	GET    /v1/ping                        -> 204
 //	GET    /v1/metrics                     -> Metrics
 //	GET    /v1/env                         -> the environment that hello gave, a JSON object of strings
@@ -76,6 +76,7 @@ const ReaderGrace = 30 * time.Second
 const (
 	HeaderGeneration = "Belljar-Generation"
 	HeaderEOF        = "Belljar-Eof"
+	HeaderSeam       = "Belljar-Seam" // hexadecimal
 	// HeaderMeta of PUT /v1/files is a JSON object of strings: the user extended
 	// attributes that the file gets, see Entry.Meta. A file that is put without
 	// it has none.

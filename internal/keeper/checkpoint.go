@@ -1,0 +1,180 @@
+package keeper
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/belljar-sh/belljar/internal/channel"
+	"github.com/belljar-sh/belljar/internal/driver"
+	guest "github.com/belljar-sh/belljar/internal/guest/wire"
+	"github.com/belljar-sh/belljar/internal/keeper/sock"
+	"github.com/belljar-sh/belljar/internal/keeper/wire"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// quiesceTime bounds how long a guest may take to come to rest.
+const quiesceTime = 30 * time.Second
+
+// checkpoint writes an image of a sandbox. The request's end does not stop it
+// half way: a sandbox must not be left at rest.
+func (k *keeper) checkpoint(w http.ResponseWriter, r *http.Request) {
+	b := k.named(w, r)
+	if b == nil {
+		return
+	}
+	var req wire.Checkpoint
+	if err := readJSON(r, &req); err != nil {
+		writeError(w, err)
+		return
+	}
+	t := &timeline{begin: time.Now()}
+	n, err := b.checkpoint(k.life, &req, t)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, wire.Checkpointed{Status: b.snapshot(), Bytes: n, Timeline: t.steps()})
+}
+
+// checkpoint brings the guest to rest, has the driver write the image, and lets
+// the guest go on, or ends it.
+func (b *box) checkpoint(ctx context.Context, req *wire.Checkpoint, t *timeline) (int64, error) {
+	c, err := b.mayCheckpoint(req)
+	if err != nil {
+		return 0, err
+	}
+	b.saving.Lock()
+	defer b.saving.Unlock()
+	step := t.start("quiesce")
+	conn, err := b.rest(ctx)
+	if err != nil {
+		return 0, err
+	}
+	step()
+	b.k.crash(AfterQuiesce)
+
+	step = t.start("save")
+	err = c.Checkpoint(ctx, req.Dir, req.Keep)
+	step()
+	b.k.crash(AfterCheckpoint)
+	if err == nil && !req.Keep {
+		step = t.start("end")
+		conn.Close()
+		err = b.remove(ctx)
+		step()
+		return imageBytes(req.Dir), err
+	}
+	step = t.start("hello")
+	if gerr := b.goOn(ctx, conn, &req.Hello); gerr != nil {
+		b.fault(gerr)
+		return 0, sandbox.Errorf(sandbox.Internal, "the sandbox did not come back from its checkpoint and has been ended: %v", gerr).WithCause(gerr)
+	}
+	step()
+	if err != nil {
+		return 0, err
+	}
+	return imageBytes(req.Dir), nil
+}
+
+func (b *box) mayCheckpoint(req *wire.Checkpoint) (driver.Checkpointer, error) {
+	if err := sock.CheckDir(req.Dir); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.down == nil || !b.status.Running {
+		return nil, notRunning(b.id)
+	}
+	if req.Hello.Generation <= b.status.Generation {
+		return nil, sandbox.Errorf(sandbox.Invalid, "the sandbox is at generation %d already", b.status.Generation).
+			WithField("generation", strconv.FormatUint(req.Hello.Generation, 10))
+	}
+	c, ok := b.inst.(driver.Checkpointer)
+	if !ok {
+		return nil, sandbox.Errorf(sandbox.Unsupported, "the %s boundary cannot save a sandbox", b.status.Boundary)
+	}
+	return c, nil
+}
+
+// rest has the guest end all that is under way and returns the connection of
+// its down channel, on which nothing is.
+func (b *box) rest(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, quiesceTime)
+	defer cancel()
+	b.mu.Lock()
+	down, generation := b.down, b.status.Generation
+	running := down != nil && b.status.Running
+	b.mu.Unlock()
+	if !running {
+		return nil, notRunning(b.id)
+	}
+	seam := make([]byte, channel.SeamLen)
+	rand.Read(seam)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://guest/v1/quiesce", nil)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Internal, "cannot ask the guest to rest: %w", err)
+	}
+	setGeneration(r.Header, generation)
+	r.Header.Set(guest.HeaderSeam, hex.EncodeToString(seam))
+	resp, err := down.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusNoContent {
+		return nil, sandbox.Errorf(sandbox.Internal, "the guest does not come to rest: it answered with status %d", resp.StatusCode)
+	}
+	b.mu.Lock()
+	b.down = nil // no request until it goes on
+	b.mu.Unlock()
+	conn, err := down.Split(ctx, seam)
+	if err != nil {
+		b.fault(err)
+		return nil, err
+	}
+	return conn, nil
+}
+
+// goOn says hello to a guest at rest.
+func (b *box) goOn(ctx context.Context, conn net.Conn, h *guest.Hello) error {
+	down, err := channel.DialHost(conn, b.limits())
+	if err != nil {
+		conn.Close()
+		return err
+	}
+	h.Start = nil
+	if _, err := b.sayHello(ctx, down, h); err != nil {
+		down.Close()
+		return err
+	}
+	b.mu.Lock()
+	b.down, b.status.Generation = down, h.Generation
+	b.mu.Unlock()
+	b.owners.Go(func() { b.watchDown(down) })
+	return nil
+}
+
+// imageBytes is the size of all files in dir.
+func imageBytes(dir string) (n int64) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0
+	}
+	for _, e := range entries {
+		if fi, err := os.Lstat(filepath.Join(dir, e.Name())); err == nil {
+			n += fi.Size()
+		}
+	}
+	return n
+}
+
+func notRunning(id sandbox.ID) error {
+	return sandbox.Errorf(sandbox.Conflict, "the sandbox is not running").WithField("id", string(id))
+}
