@@ -35,6 +35,7 @@ const (
 	database   = "belljar.db"
 	templates  = "templates"
 	logs       = "logs"
+	images     = "images"
 	keepers    = "keepers"
 	daemonLock = "daemon.lock"
 	daemonSock = "daemon.sock"
@@ -50,6 +51,9 @@ func (d Dirs) Templates() string { return filepath.Join(d.State, templates) }
 
 // Logs holds the captured output of detached processes, by sandbox.
 func (d Dirs) Logs() string { return filepath.Join(d.State, logs) }
+
+// Images holds the memory and files of paused sandboxes, by sandbox.
+func (d Dirs) Images() string { return filepath.Join(d.State, images) }
 
 // DaemonLog is what the daemon says of itself.
 func (d Dirs) DaemonLog() string { return filepath.Join(d.State, daemonLog) }
@@ -135,7 +139,7 @@ func (d Dirs) MakeRuntime() error {
 
 // MakeState makes the state directory and those inside it, and checks them.
 func (d Dirs) MakeState() error {
-	for _, dir := range []string{d.State, d.Templates(), d.Logs()} {
+	for _, dir := range []string{d.State, d.Templates(), d.Logs(), d.Images()} {
 		if err := Private(dir); err != nil {
 			return err
 		}

@@ -1,0 +1,172 @@
+// Package image keeps what is left of paused sandboxes: for each a directory
+// with the files that a driver wrote and a manifest that says what they are.
+//
+//	DIR/ID/       complete: every file and the manifest are on disk
+//	DIR/ID.new/   being written, or left by a crash
+//
+// A directory gets its final name last of all, in one step. What is read back is
+// checked against the manifest, and the manifest against the digest that it
+// carries: a file that has changed is an error that names it.
+//
+// Digests tell damage from the lack of it. They are no signature: who can write
+// to the state directory is the installation's owner.
+package image
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// ManifestName is the file of an image that tells what the others are.
+const ManifestName = "manifest.json"
+
+const unfinished = ".new"
+
+// Store is the directory of all images. It is safe for concurrent use, but one
+// image is for one goroutine at a time.
+type Store struct{ dir string }
+
+// New returns the images in dir, which exists with mode 0700.
+func New(dir string) *Store { return &Store{dir} }
+
+// Path is where the complete image of a sandbox lies.
+func (s *Store) Path(id sandbox.ID) string { return filepath.Join(s.dir, string(id)) }
+
+// Draft is where an image is written.
+func (s *Store) Draft(id sandbox.ID) string { return s.Path(id) + unfinished }
+
+// Begin removes whatever there is of a sandbox, which therefore must be alive,
+// and returns an empty directory of mode 0700.
+func (s *Store) Begin(id sandbox.ID) (string, error) {
+	if err := s.Remove(id); err != nil {
+		return "", err
+	}
+	if err := os.Mkdir(s.Draft(id), 0o700); err != nil {
+		return "", failed("cannot be begun", id, err)
+	}
+	return s.Draft(id), nil
+}
+
+// Seal writes the manifest of a draft that a driver has completed, fills in its
+// list of files and has all of it on disk. It may be called again.
+func (s *Store) Seal(m *Manifest) error {
+	dir := s.Draft(m.Sandbox)
+	var err error
+	if m.Files, err = digests(dir); err != nil {
+		return failed("cannot be read", m.Sandbox, err)
+	}
+	if len(m.Files) == 0 {
+		return sandbox.Errorf(sandbox.Internal, "the image has no files").WithField("image", dir)
+	}
+	b, err := m.encode()
+	if err != nil {
+		return failed("has a manifest that cannot be encoded", m.Sandbox, err)
+	}
+	if err := writeSynced(filepath.Join(dir, ManifestName), b); err != nil {
+		return failed("cannot be written", m.Sandbox, err)
+	}
+	return s.synced(m.Sandbox, dir)
+}
+
+// Publish gives a sealed draft its final name.
+func (s *Store) Publish(id sandbox.ID) error {
+	if err := os.Rename(s.Draft(id), s.Path(id)); err != nil {
+		return failed("cannot be put into its place", id, err)
+	}
+	return s.synced(id, s.dir)
+}
+
+func (s *Store) synced(id sandbox.ID, dir string) error {
+	if err := syncPath(dir); err != nil {
+		return failed("cannot be synced", id, err)
+	}
+	return nil
+}
+
+// Has reports whether there is a complete image.
+func (s *Store) Has(id sandbox.ID) bool { return isDir(s.Path(id)) }
+
+// HasDraft reports whether there is something of an image that has not got its
+// name yet.
+func (s *Store) HasDraft(id sandbox.ID) bool {
+	files, err := os.ReadDir(s.Draft(id))
+	return err == nil && len(files) > 0
+}
+
+func isDir(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir()
+}
+
+// Open returns the manifest of a complete image, once the manifest's digest, the
+// size of each file and the content of all but the pages agree with it. Any
+// that does not is a [sandbox.Conflict] naming the file.
+func (s *Store) Open(id sandbox.ID) (*Manifest, error) {
+	dir := s.Path(id)
+	b, err := readSmall(filepath.Join(dir, ManifestName))
+	if err != nil {
+		return nil, damaged(dir, ManifestName, "cannot be read").WithCause(err)
+	}
+	m, err := Parse(b)
+	if err != nil {
+		return nil, damaged(dir, ManifestName, err.Error())
+	}
+	if m.Sandbox != id {
+		return nil, damaged(dir, ManifestName, "is of the sandbox "+string(m.Sandbox))
+	}
+	for _, f := range m.Files {
+		if err := f.check(dir); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Remove removes what there is of a sandbox, complete or not.
+func (s *Store) Remove(id sandbox.ID) error {
+	if _, err := sandbox.ParseID(string(id)); err != nil {
+		return err // it becomes a part of a path
+	}
+	if err := errors.Join(os.RemoveAll(s.Path(id)), os.RemoveAll(s.Draft(id))); err != nil {
+		return failed("cannot be removed", id, err)
+	}
+	return nil
+}
+
+// Sweep removes every image of a sandbox of which keep says no, and whatever
+// else has the name of an image.
+func (s *Store) Sweep(keep func(sandbox.ID) bool) error {
+	entries, err := os.ReadDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		id, err := sandbox.ParseID(strings.TrimSuffix(e.Name(), unfinished))
+		if err == nil && !keep(id) {
+			errs = append(errs, os.RemoveAll(filepath.Join(s.dir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func failed(how string, id sandbox.ID, err error) error {
+	kind := sandbox.Internal
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		kind = sandbox.ResourceExhausted
+	}
+	return sandbox.Errorf(kind, "the image of the sandbox %s: %w", how, err).WithField("sandbox", string(id))
+}
+
+func damaged(dir, name, how string) *sandbox.Error {
+	return sandbox.Errorf(sandbox.Conflict, "a file of the paused sandbox's image %s", how).
+		WithField("file", filepath.Join(dir, name)).
+		WithHint("put the file back as it was, or kill the sandbox: what is damaged is not resumed")
+}
