@@ -70,8 +70,10 @@ func (d *Driver) Boundary() sandbox.Boundary { return d.opts.Boundary }
 func (d *Driver) Probe(ctx context.Context) driver.Report {
 	r := driver.Report{
 		Boundary: d.opts.Boundary, Available: driver.Yes,
-		Capabilities: driver.Capabilities{Entropy: driver.HostLive, Clock: driver.HostLive},
-		Checks:       []driver.Check{{Name: "fake", Verdict: driver.Yes, Reason: "it isolates nothing"}},
+		Capabilities: driver.Capabilities{
+			MemoryCheckpoint: d.opts.Serve == nil, Entropy: driver.HostLive, Clock: driver.HostLive,
+		},
+		Checks: []driver.Check{{Name: "fake", Verdict: driver.Yes, Reason: "it isolates nothing"}},
 	}
 	if err := d.script.run(ctx.Done(), Probe); err != nil {
 		r.Available, r.Reason = driver.No, err.Error()

@@ -21,6 +21,8 @@ const (
 	Create     Step = "create"
 	CreateHalf Step = "create-half"
 	Start      Step = "start"
+	Checkpoint Step = "checkpoint"
+	Restore    Step = "restore"
 	Kill       Step = "kill"
 	Wait       Step = "wait"
 	Stats      Step = "stats"
@@ -31,7 +33,7 @@ const (
 
 // Steps lists them all.
 func Steps() []Step {
-	return []Step{Probe, Handle, Create, CreateHalf, Start, Kill, Wait, Stats, Destroy, Reap, ReapHalf}
+	return []Step{Probe, Handle, Create, CreateHalf, Start, Checkpoint, Restore, Kill, Wait, Stats, Destroy, Reap, ReapHalf}
 }
 
 // Action is what happens at a step. Block comes first, then Crash, then Err.
