@@ -49,6 +49,24 @@ func (c *Client) Kill(ctx context.Context, ref string) (sandbox.Sandbox, error) 
 	return out, err
 }
 
+// Pause writes memory and files of a sandbox to disk and gives back everything
+// else that it holds of the host. A sandbox that is paused already is no error;
+// when it fails the sandbox runs on. The next request for a process or a file
+// resumes it; streams of output and waits do not, they wait with it.
+func (c *Client) Pause(ctx context.Context, ref string) (sandbox.Sandbox, error) {
+	var out sandbox.Sandbox
+	err := c.call(ctx, http.MethodPost, of(ref)+"/pause", nil, nil, &out)
+	return out, err
+}
+
+// Resume has a paused sandbox go on where it was. A sandbox that runs already is
+// no error; when it fails the sandbox stays paused.
+func (c *Client) Resume(ctx context.Context, ref string) (sandbox.Sandbox, error) {
+	var out sandbox.Sandbox
+	err := c.call(ctx, http.MethodPost, of(ref)+"/resume", nil, nil, &out)
+	return out, err
+}
+
 // Wait blocks until the sandbox is dead and returns its last record.
 func (c *Client) Wait(ctx context.Context, ref string) (sandbox.Sandbox, error) {
 	var out sandbox.Sandbox
@@ -66,7 +84,8 @@ func (c *Client) WaitCommand(ctx context.Context, ref string) (sandbox.Sandbox, 
 	return out, err
 }
 
-// SetTimeout has the sandbox end d from now; 0 takes the timeout away.
+// SetTimeout has the sandbox end d from now, or from its resume when it is
+// paused; 0 takes the timeout away.
 func (c *Client) SetTimeout(ctx context.Context, ref string, d time.Duration) (sandbox.Sandbox, error) {
 	var out sandbox.Sandbox
 	err := c.call(ctx, http.MethodPut, of(ref)+"/timeout", nil, api.TimeoutRequest{Timeout: &d}, &out)

@@ -21,7 +21,10 @@ type Sandbox struct {
 	Generation uint64            `json:"generation"` // counts boots and restores; streams of older ones are refused
 	CreatedAt  time.Time         `json:"created_at"`
 	StartedAt  time.Time         `json:"started_at,omitzero"`
-	EndsAt     time.Time         `json:"ends_at,omitzero"` // zero: no timeout
+	EndsAt     time.Time         `json:"ends_at,omitzero"` // zero: no timeout, or paused
+	OnTimeout  OnTimeout         `json:"on_timeout,omitempty"`
+	PausedAt   time.Time         `json:"paused_at,omitzero"`    // of a paused sandbox
+	ImageBytes int64             `json:"image_bytes,omitempty"` // what a paused sandbox takes on disk
 	EndedAt    time.Time         `json:"ended_at,omitzero"`
 	EndReason  string            `json:"end_reason,omitempty"`  // one of the End constants
 	EndMessage string            `json:"end_message,omitempty"` // a sentence about it; it may quote a guest

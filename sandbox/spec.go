@@ -26,11 +26,23 @@ type Spec struct {
 	Hostname    string            `json:"hostname,omitempty"`
 	Mounts      []Mount           `json:"mounts,omitempty"`
 	Timeout     time.Duration     `json:"timeout,omitempty"` // life of the sandbox, in nanoseconds; 0: none
-	Labels      map[string]string `json:"labels,omitempty"`
+	// OnTimeout is what happens when Timeout is over; default [OnTimeoutKill].
+	OnTimeout OnTimeout         `json:"on_timeout,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
 	// AutoRemove has the sandbox killed when the command that it is made with
 	// has ended; without a command it is an error.
 	AutoRemove bool `json:"auto_remove,omitempty"`
 }
+
+// OnTimeout is what happens to a sandbox whose timeout is over.
+type OnTimeout string
+
+// What can happen. A sandbox that was paused by its timeout has the whole of it
+// again when it is resumed.
+const (
+	OnTimeoutKill  OnTimeout = "kill"
+	OnTimeoutPause OnTimeout = "pause"
+)
 
 // Mount puts a directory or file of the caller's into the sandbox. The caller
 // opened it with its own rights and passed the descriptor; Handle is the
@@ -79,6 +91,12 @@ func (s *Spec) Validate() error {
 	}
 	if s.Timeout < 0 || s.Timeout > MaxTimeout {
 		return Errorf(Invalid, "a timeout lies between 0 (none) and %v", MaxTimeout).WithField("timeout", s.Timeout.String())
+	}
+	switch s.OnTimeout {
+	case "", OnTimeoutKill, OnTimeoutPause:
+	default:
+		return Errorf(Invalid, "unknown end of a timeout").WithField("on_timeout", string(s.OnTimeout)).
+			WithHint("choose %s or %s", OnTimeoutKill, OnTimeoutPause)
 	}
 	if s.Hostname != "" && (len(s.Hostname) > 63 || strings.ContainsFunc(s.Hostname, notHost)) {
 		return Errorf(Invalid, "a host name has 1 to 63 letters, digits and '-'").WithField("hostname", s.Hostname)

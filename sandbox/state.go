@@ -34,6 +34,10 @@ func (s State) Valid() bool { _, ok := transitions[s]; return ok }
 // Live reports whether a sandbox in s may hold resources of the host.
 func (s State) Live() bool { return s != Dead }
 
+// Rests reports whether a sandbox in s is paused, or on its way there or back:
+// it can run again.
+func (s State) Rests() bool { return s == Pausing || s == Paused || s == Resuming }
+
 // To returns next when the life cycle allows s to become next, and otherwise
 // a [Conflict] error that names both.
 func (s State) To(next State) (State, error) {

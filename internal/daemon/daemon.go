@@ -36,8 +36,8 @@ type Options struct {
 	Guest      string             // path of belljar-guest
 	Version    string
 	Build      string
-	// Grace is how long the daemon stays without a sandbox and without a
-	// request. Default 5 minutes.
+	// Grace is how long the daemon stays without a request and without a sandbox
+	// that is not paused. Default 5 minutes.
 	Grace time.Duration
 	Log   *slog.Logger
 	// CrashPoints has the daemon kill itself at the manager's crash point that
@@ -126,7 +126,7 @@ func (d *daemon) open(ctx context.Context) error {
 	d.m, err = manager.Open(ctx, manager.Options{
 		Keepers: d.o.Keepers, Templates: d.o.Templates, Journal: d.journal,
 		Boundaries: d.o.Boundaries, Guest: d.o.Guest, Build: d.o.Build,
-		LogDir: d.o.Dirs.Logs(), Log: d.o.Log, Crash: d.crash(),
+		LogDir: d.o.Dirs.Logs(), ImageDir: d.o.Dirs.Images(), Log: d.o.Log, Crash: d.crash(),
 	})
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (d *daemon) count(by int) {
 func (d *daemon) busy() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.requests > 0 || d.m.Live() > 0
+	return d.requests > 0 || d.m.Active() > 0
 }
 
 func (d *daemon) requestStop(kill bool) {

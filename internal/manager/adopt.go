@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -47,7 +48,12 @@ func (m *Manager) adopt(ctx context.Context) error {
 	m.crash(CrashAdoptListed)
 	adopted := map[sandbox.ID]bool{}
 	var strays []found
+	resting := m.resting()
+	maps.Copy(adopted, resting)
 	for _, f := range live {
+		if resting[f.st.ID] && !m.isPaused(f.st.ID) {
+			continue // in between: settled below, one way or another
+		}
 		if m.adoptOne(f.k, f.st) {
 			adopted[f.st.ID] = true
 		} else {
@@ -61,6 +67,25 @@ func (m *Manager) adopt(ctx context.Context) error {
 	m.spawn(func() { m.buryLost(adopted) })
 	m.removeLogs()
 	return nil
+}
+
+// resting lists the sandboxes that need no keeper to be alive: those that are
+// paused, and those that an earlier manager was pausing or resuming.
+func (m *Manager) resting() map[sandbox.ID]bool {
+	out := map[sandbox.ID]bool{}
+	for _, e := range m.entries() {
+		if m.images != nil && e.snapshot().State.Rests() {
+			out[e.id] = true
+		}
+	}
+	return out
+}
+
+func (m *Manager) isPaused(id sandbox.ID) bool {
+	m.mu.Lock()
+	e := m.byID[id]
+	m.mu.Unlock()
+	return e != nil && e.snapshot().State == sandbox.Paused
 }
 
 // recall fills the index from the journal.
@@ -147,6 +172,8 @@ func (m *Manager) buryLost(adopted map[sandbox.ID]bool) {
 		m.log.Error("leftovers of dead keepers cannot be removed yet", "err", err)
 	}
 	m.crash(CrashAdoptReaped)
+	m.sweepImages()
+	m.settleTransit()
 	for _, e := range m.entries() {
 		select {
 		case <-e.created: // of an earlier manager, or complete

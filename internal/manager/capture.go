@@ -158,7 +158,7 @@ func (c *capture) end(m *Manager, x sandbox.Exit) {
 
 // captureOnce reads one connection to the exit.
 func (m *Manager) captureOnce(e *entry, c *capture) error {
-	g, err := m.guest(e)
+	g, err := m.onlooker(e.ctx, string(e.id))
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/belljar-sh/belljar/internal/driver"
 	"github.com/belljar-sh/belljar/internal/keeper/wire"
@@ -107,6 +108,15 @@ type Record struct {
 	// Deadline is when the timeout strikes, in nanoseconds of the host's
 	// CLOCK_MONOTONIC, which a sandbox never outlives. 0: no timeout.
 	Deadline int64 `json:"deadline,omitempty"`
+	// Timeout is what was asked for last, in nanoseconds; 0: none.
+	Timeout time.Duration `json:"timeout,omitempty"`
+	// Remaining is what the timeout has left while the sandbox is paused.
+	Remaining time.Duration `json:"remaining,omitempty"`
+	// Explicit tells which limits were asked for and Env what every process
+	// begins with: a resume asks a keeper for the same again. Env is forgotten
+	// with the sandbox's end.
+	Explicit driver.Explicit   `json:"explicit,omitzero"`
+	Env      map[string]string `json:"env,omitempty"`
 	// Captured lists processes whose output is kept for logs.
 	Captured []string `json:"captured,omitempty"`
 	Seq      int64    `json:"seq"` // of the newest event

@@ -18,7 +18,28 @@ const (
 	CrashAdoptReaped      = "adopt.reaped"      // leftovers are gone, the journal does not know
 )
 
-// CrashPoints lists every crash point.
+// The crash points of pauses and resumes.
+const (
+	CrashPauseBegun    = "pause.begun"    // intent is written
+	CrashPauseSaved    = "pause.saved"    // the keeper has nothing any more, the image has not got its name
+	CrashPauseRenamed  = "pause.renamed"  // the image is in place, the journal does not know
+	CrashPausePaused   = "pause.paused"   // the journal knows, the caller does not
+	CrashResumeBegun   = "resume.begun"   // intent is written
+	CrashResumeSent    = "resume.sent"    // the keeper is at work
+	CrashResumeCreated = "resume.created" // the sandbox runs, the journal does not know
+	CrashResumeDone    = "resume.done"    // the journal knows, the image is still there
+	CrashPausedKilled  = "paused.killed"  // the end of a paused sandbox is written, its image is still there
+)
+
+// PauseCrashPoints lists the crash points of pauses and resumes.
+func PauseCrashPoints() []string {
+	return []string{
+		CrashPauseBegun, CrashPauseSaved, CrashPauseRenamed, CrashPausePaused,
+		CrashResumeBegun, CrashResumeSent, CrashResumeCreated, CrashResumeDone, CrashPausedKilled,
+	}
+}
+
+// CrashPoints lists every crash point but those of pauses and resumes.
 func CrashPoints() []string {
 	return []string{
 		CrashCreateJournalled, CrashCreateAcquired, CrashCreateAssigned, CrashCreateSent, CrashCreateCreated, CrashCreateRunning,

@@ -2,7 +2,6 @@ package manager
 
 import (
 	"context"
-	"crypto/rand"
 	"maps"
 	"os"
 	"slices"
@@ -99,6 +98,11 @@ func (c *create) check() error {
 		return sandbox.Errorf(sandbox.Invalid, "a sandbox goes with the end of its first command only when it has one").
 			WithField("auto_remove", "true").WithHint("name a command, or bound its life with a timeout")
 	}
+	if c.spec.OnTimeout == sandbox.OnTimeoutPause {
+		if err := c.m.pausable(c.spec.Mounts); err != nil {
+			return err
+		}
+	}
 	if c.start != nil {
 		if err := c.start.check(); err != nil {
 			return err
@@ -128,7 +132,9 @@ func (c *create) record() (Record, error) {
 		command = sandbox.NewCommand(c.start.ID, slices.Clone(c.start.Argv))
 	}
 	return Record{
-		Limits: c.spec.Limits.Merge(c.m.o.Defaults),
+		Limits:   c.spec.Limits.Merge(c.m.o.Defaults),
+		Explicit: explicit(c.spec.Limits),
+		Env:      maps.Clone(c.spec.Env),
 		Sandbox: sandbox.Sandbox{
 			ID:         id,
 			Name:       c.spec.Name,
@@ -144,6 +150,7 @@ func (c *create) record() (Record, error) {
 			Labels:     maps.Clone(c.spec.Labels),
 			Command:    command,
 			AutoRemove: c.spec.AutoRemove,
+			OnTimeout:  c.spec.OnTimeout,
 		},
 	}, nil
 }
@@ -285,16 +292,8 @@ func (c *create) request(root Resolved, ticket string) *wire.Create {
 	req := &wire.Create{
 		ID: r.Sandbox.ID, Boundary: r.Sandbox.Isolation.Effective,
 		Root: root.Root, Guest: c.m.o.Guest, User: root.User,
-		Limits: r.Limits, Explicit: explicit(c.spec.Limits),
-		Hello: guest.Hello{
-			Protocol: guest.Protocol, Build: c.m.o.Build,
-			SandboxID: r.Sandbox.ID, Generation: 1, Token: rand.Text(),
-			Hostname: r.Sandbox.Hostname, Env: c.spec.Env,
-			User: r.Sandbox.User, Workdir: r.Sandbox.Workdir, Time: time.Now(),
-			Limits: guest.GuestLimits{
-				Processes: r.Limits.Processes, OpenFiles: r.Limits.OpenFiles, OutputBytes: r.Limits.OutputBytes,
-			},
-		},
+		Limits: r.Limits, Explicit: r.Explicit,
+		Hello: c.m.hello(&r, 1),
 	}
 	for i, mount := range c.spec.Mounts {
 		req.Mounts = append(req.Mounts, wire.Mount{

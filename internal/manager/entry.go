@@ -28,6 +28,9 @@ type entry struct {
 	timer    *time.Timer
 	captures map[string]*capture
 	created  chan struct{} // closed when the create has ended either way
+	work     *work         // a pause or resume on its way
+	life     int           // counts the times that it has rested
+	unpaused int           // timeouts in a row at which it could not be paused
 	stop     context.CancelCauseFunc
 	hits     map[sandbox.LimitName]int64
 	exits    map[string]bool // processes whose exit has been noted
@@ -190,7 +193,8 @@ func monotonic() int64 {
 	return ts.Nano()
 }
 
-// SetTimeout has the sandbox end d from now; 0 takes the timeout away.
+// SetTimeout has the sandbox end d from now, or from its resume when it is
+// paused; 0 takes the timeout away.
 func (m *Manager) SetTimeout(ref string, d time.Duration) (sandbox.Sandbox, error) {
 	if d < 0 || d > sandbox.MaxTimeout {
 		return sandbox.Sandbox{}, sandbox.Errorf(sandbox.Invalid, "a timeout lies between 0 (none) and %v", sandbox.MaxTimeout).
@@ -215,8 +219,14 @@ func (m *Manager) SetTimeout(ref string, d time.Duration) (sandbox.Sandbox, erro
 }
 
 func (r *Record) setDeadline(d time.Duration) {
+	r.Timeout, r.Remaining = d, 0
+	r.Deadline, r.Sandbox.EndsAt = 0, time.Time{}
+	switch r.Sandbox.State {
+	case sandbox.Pausing, sandbox.Paused, sandbox.Resuming:
+		r.Remaining = d // paused time does not count
+		return
+	}
 	if d == 0 {
-		r.Deadline, r.Sandbox.EndsAt = 0, time.Time{}
 		return
 	}
 	r.Deadline = monotonic() + int64(d)
@@ -238,7 +248,16 @@ func (m *Manager) arm(e *entry) {
 	e.timer = time.AfterFunc(time.Duration(at-monotonic()), func() { m.expire(e, at) })
 }
 
-// expire kills a sandbox whose deadline, still the one that was armed, is over.
+// How often, and how long after one another, it is tried to pause a sandbox
+// whose timeout is over. Then it is killed: whoever is inside must not gain time
+// by what keeps it from being saved.
+const (
+	pauseTries = 3
+	pauseAgain = 10 * time.Second
+)
+
+// expire kills or pauses a sandbox whose deadline, still the one that was armed,
+// is over.
 func (m *Manager) expire(e *entry, armed int64) {
 	e.mu.Lock()
 	current := e.rec.Deadline == armed && e.rec.Sandbox.State == sandbox.Running
@@ -248,9 +267,34 @@ func (m *Manager) expire(e *entry, armed int64) {
 	}
 	defer m.wg.Done()
 	m.note(e, sandbox.Event{Kind: sandbox.EventLimit, Limit: sandbox.LimitTime, Message: "the sandbox's timeout is over"})
+	if e.snapshot().OnTimeout == sandbox.OnTimeoutPause && m.pauseExpired(e) {
+		return
+	}
 	if _, err := m.kill(m.ctx, e, sandbox.EndTimeout); err != nil {
 		m.log.Warn("a sandbox whose time is over could not be killed yet", "sandbox", e.id, "err", err)
 	}
+}
+
+// pauseExpired pauses a sandbox whose time is over, or gives it a little more
+// after which it is tried again. It reports false when there is no more hope.
+func (m *Manager) pauseExpired(e *entry) bool {
+	err := m.pause(m.ctx, e, true)
+	if err == nil || m.ctx.Err() != nil {
+		return true
+	}
+	e.mu.Lock()
+	e.unpaused++
+	hopeless := e.unpaused >= pauseTries || sandbox.KindOf(err) == sandbox.Unsupported
+	e.mu.Unlock()
+	if hopeless {
+		return false
+	}
+	err = m.update(e, func(r *Record) ([]sandbox.Event, error) {
+		r.Deadline = monotonic() + int64(pauseAgain)
+		return nil, nil
+	})
+	m.arm(e)
+	return err == nil
 }
 
 // spawn runs f in a goroutine that Close waits for, unless the manager is

@@ -24,16 +24,41 @@ type Guest struct {
 	gen uint64
 }
 
-// Guest returns the guest of a sandbox that is running; in any other state a
-// [sandbox.Conflict] tells which and why.
-func (m *Manager) Guest(ref string) (*Guest, error) {
+// Guest returns the guest of a sandbox that is running. A paused one is resumed
+// first; of many callers at once all wait for the one resume. In any other
+// state a [sandbox.Conflict] tells which and why.
+func (m *Manager) Guest(ctx context.Context, ref string) (*Guest, error) {
 	e, err := m.find(ref)
 	if err != nil {
 		return nil, err
 	}
-	return m.guest(e)
+	return m.reach(e, func() error { return m.awake(ctx, e) })
 }
 
+// onlooker is Guest for those who only look on: it waits for a paused sandbox,
+// and it is for others to resume it.
+func (m *Manager) onlooker(ctx context.Context, ref string) (*Guest, error) {
+	e, err := m.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	return m.reach(e, func() error { return e.running(ctx) })
+}
+
+// reach returns the guest once wait has seen the sandbox running.
+func (m *Manager) reach(e *entry, wait func() error) (*Guest, error) {
+	for {
+		if err := wait(); err != nil {
+			return nil, err
+		}
+		g, err := m.guest(e)
+		if err == nil || !e.snapshot().State.Rests() {
+			return g, err
+		}
+	}
+}
+
+// guest is Guest without waiting.
 func (m *Manager) guest(e *entry) (*Guest, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -79,9 +104,8 @@ type Request struct {
 	Direct bool
 }
 
-// Do sends a request and returns an answer with a status below 400, whose body
-// the caller closes. Anything else is an error.
-func (g *Guest) Do(ctx context.Context, q Request) (*http.Response, error) {
+// send sends a request as it is.
+func (g *Guest) send(ctx context.Context, q Request) (*http.Response, error) {
 	u := url.URL{Scheme: "http", Host: "guest", Path: "/v1" + q.Path, RawQuery: q.Query.Encode()}
 	req, err := http.NewRequestWithContext(ctx, q.Method, u.String(), q.Body)
 	if err != nil {
@@ -101,7 +125,13 @@ func (g *Guest) Do(ctx context.Context, q Request) (*http.Response, error) {
 	if d, ok := g.rt.(directer); ok && q.Direct {
 		send = d.Direct
 	}
-	resp, err := send(req)
+	return send(req)
+}
+
+// Do sends a request and returns an answer with a status below 400, whose body
+// the caller closes. Anything else is an error.
+func (g *Guest) Do(ctx context.Context, q Request) (*http.Response, error) {
+	resp, err := g.send(ctx, q)
 	if err != nil {
 		return nil, g.explain(ctx, err)
 	}
@@ -184,7 +214,12 @@ func (g *Guest) explain(ctx context.Context, err error) error {
 	default:
 		return e
 	}
-	return notRunning(g.e.snapshot())
+	sb := g.e.snapshot()
+	if sb.State.Rests() {
+		return sandbox.Errorf(sandbox.Unavailable, "the sandbox was paused during the request").WithField("sandbox", string(sb.ID)).
+			WithHint("try again: the next request resumes it").WithCause(err)
+	}
+	return notRunning(sb)
 }
 
 // settled reports whether the sandbox has left Running, waiting up to d.
@@ -193,7 +228,7 @@ func (g *Guest) settled(ctx context.Context, d time.Duration) bool {
 	defer t.Stop()
 	for {
 		sb, changed := g.e.watch()
-		if sb.State != sandbox.Running {
+		if sb.State != sandbox.Running || sb.Generation != g.gen {
 			return true
 		}
 		select {
@@ -204,6 +239,13 @@ func (g *Guest) settled(ctx context.Context, d time.Duration) bool {
 			return false
 		}
 	}
+}
+
+// outlived reports whether the sandbox has been paused since the guest was
+// reached.
+func (g *Guest) outlived() bool {
+	sb := g.e.snapshot()
+	return sb.State.Rests() || sb.State == sandbox.Running && sb.Generation != g.gen
 }
 
 // Put is [Guest.Upload] of a file with extended attributes of the user's.

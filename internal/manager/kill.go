@@ -89,13 +89,27 @@ func (m *Manager) bury(ctx context.Context, e *entry, reason, message string) (s
 		r.Sandbox.EndReason, r.Sandbox.EndMessage = reason, cmp.Or(message, r.Sandbox.EndMessage)
 	})
 	m.crash(CrashKillJournalled)
-	if err := m.giveBack(ctx, e); err != nil {
+	if err := m.clear(ctx, e); err != nil {
 		time.AfterFunc(retryAfter, func() { m.spawn(func() { m.buryAgain(e) }) })
 		return e.snapshot(), err
 	}
 	m.crash(CrashKillDeleted)
 	m.buried(e, reason)
 	return e.snapshot(), nil
+}
+
+// clear ends what is on its way with the sandbox and removes everything of it.
+func (m *Manager) clear(ctx context.Context, e *entry) error {
+	if err := e.stopWork(ctx); err != nil {
+		return err
+	}
+	if err := m.giveBack(ctx, e); err != nil || m.images == nil {
+		return err
+	}
+	if m.images.Has(e.id) {
+		m.crash(CrashPausedKilled)
+	}
+	return m.images.Remove(e.id)
 }
 
 func (m *Manager) buryAgain(e *entry) {
@@ -112,7 +126,8 @@ func (m *Manager) buried(e *entry, reason string) {
 		r.Sandbox.EndReason = cmp.Or(r.Sandbox.EndReason, reason)
 		r.Sandbox.EndedAt = time.Now().Round(0)
 		r.endCommand(sandbox.EndedWith(r.Sandbox.EndReason, r.Sandbox.EndMessage, r.Sandbox.EndedAt))
-		r.Sandbox.EndsAt, r.Deadline = time.Time{}, 0
+		r.Sandbox.EndsAt, r.Deadline, r.Remaining = time.Time{}, 0, 0
+		r.Sandbox.ImageBytes, r.Env = 0, nil
 	})
 	m.release(e)
 	m.arm(e) // no deadline: stops the timer
@@ -164,15 +179,18 @@ func (m *Manager) giveBack(ctx context.Context, e *entry) error {
 	return m.o.Keepers.Reap(ctx, name)
 }
 
-// follow waits for a running sandbox's end and buries it.
+// follow waits for a running sandbox's end and buries it. A pause is none.
 func (m *Manager) follow(e *entry) {
 	e.mu.Lock()
-	k := e.keeper
+	k, life := e.keeper, e.life
 	e.mu.Unlock()
+	if k == nil {
+		return // paused again already
+	}
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		st, err := k.Wait(e.ctx, e.id)
-		if e.ctx.Err() != nil {
-			return // dead already, or the manager ends
+		if !e.lives(life) {
+			return // it rests or is dead, or the manager ends
 		}
 		reason, message := "", ""
 		switch {
@@ -194,6 +212,25 @@ func (m *Manager) follow(e *entry) {
 		m.log.Warn("a sandbox cannot be waited for", "sandbox", e.id, "err", err)
 		if !pauseFor(e.ctx, pause) {
 			return
+		}
+	}
+}
+
+// lives waits for the end of a pause that is on its way and reports whether the
+// sandbox still has the life of that number.
+func (e *entry) lives(life int) bool {
+	for {
+		e.mu.Lock()
+		state, now, changed := e.rec.Sandbox.State, e.life, e.changed
+		e.mu.Unlock()
+		if now != life || e.ctx.Err() != nil {
+			return false
+		}
+		if state != sandbox.Pausing {
+			return true
+		}
+		if awaitChange(e.ctx, changed) != nil {
+			return false
 		}
 	}
 }

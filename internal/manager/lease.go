@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -54,7 +55,7 @@ func (m *Manager) watchLease(e *entry, id string) {
 	l.watching = true
 	m.spawn(func() {
 		for pauseFor(e.ctx, l.time+leaseSlack) {
-			p, err := m.Process(e.ctx, string(e.id), id)
+			p, err := m.watched(e.ctx, string(e.id), id)
 			if err == nil && p.Exit != nil {
 				m.exited(e, id, *p.Exit)
 			}
@@ -69,7 +70,11 @@ func (m *Manager) watchLease(e *entry, id string) {
 // findLeases takes up, after a restart, the leases of an adopted sandbox. Its
 // clients are about to come back.
 func (m *Manager) findLeases(e *entry) {
-	list, err := m.Processes(e.ctx, string(e.id))
+	g, err := m.guest(e)
+	if err != nil {
+		return // paused again, or dead
+	}
+	list, err := List[guest.Process](e.ctx, g, "/processes", nil, maxProcesses)
 	if err != nil {
 		m.log.Warn("the processes of an adopted sandbox cannot be listed", "sandbox", e.id, "err", err)
 		return

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/belljar-sh/belljar/internal/driver"
+	"github.com/belljar-sh/belljar/internal/manager/image"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -26,6 +27,7 @@ type Options struct {
 	// sandbox.DefaultLimits.
 	Defaults sandbox.Limits
 	LogDir   string // captured output; empty: capture is unsupported
+	ImageDir string // of paused sandboxes; empty: pause is unsupported
 	Log      *slog.Logger
 	// Crash, when set, is called at every crash point. Tests only.
 	Crash func(point string)
@@ -41,6 +43,8 @@ type Manager struct {
 	wg      sync.WaitGroup
 	creates chan struct{} // one token for each create at work
 	tickets tickets
+	images  *image.Store // nil: nothing can be paused
+	can     capabilities
 
 	mu     sync.Mutex
 	byID   map[sandbox.ID]*entry
@@ -71,6 +75,9 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 		// Booting is mostly CPU: more at once than this only makes all slower.
 		creates: make(chan struct{}, max(4, 2*runtime.NumCPU())),
 		maxDead: deadCount,
+	}
+	if o.ImageDir != "" {
+		m.images = image.New(o.ImageDir)
 	}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if o.Journal != nil {
@@ -125,11 +132,21 @@ func (m *Manager) KillAll(ctx context.Context, reason string) error {
 	return first
 }
 
-// Live counts the sandboxes that may hold resources of the host.
+// Live counts the sandboxes that are not dead.
 func (m *Manager) Live() int {
+	return m.count(sandbox.State.Live)
+}
+
+// Active counts the sandboxes that somebody must look after: all but the dead
+// and the paused.
+func (m *Manager) Active() int {
+	return m.count(func(s sandbox.State) bool { return s.Live() && s != sandbox.Paused })
+}
+
+func (m *Manager) count(is func(sandbox.State) bool) int {
 	n := 0
 	for _, e := range m.entries() {
-		if e.snapshot().State.Live() {
+		if is(e.snapshot().State) {
 			n++
 		}
 	}

@@ -27,7 +27,7 @@ func (m *Manager) StartProcess(ctx context.Context, ref string, s Start) (guest.
 	if s.Capture && m.o.LogDir == "" {
 		return p, errNoCapture()
 	}
-	g, err := m.Guest(ref)
+	g, err := m.Guest(ctx, ref)
 	if err != nil {
 		return p, err
 	}
@@ -53,7 +53,7 @@ func (m *Manager) StartOutput(ctx context.Context, ref string, s Start) (io.Read
 	if s.Capture {
 		return nil, sandbox.Errorf(sandbox.Invalid, "output is either kept for logs or streamed").WithField("capture", "true")
 	}
-	g, err := m.Guest(ref)
+	g, err := m.Guest(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (m *Manager) StartOutput(ctx context.Context, ref string, s Start) (io.Read
 
 // Processes lists the processes of a sandbox that the guest remembers.
 func (m *Manager) Processes(ctx context.Context, ref string) ([]guest.Process, error) {
-	g, err := m.Guest(ref)
+	g, err := m.Guest(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -94,11 +94,16 @@ func (m *Manager) Processes(ctx context.Context, ref string) ([]guest.Process, e
 
 // Process returns one process.
 func (m *Manager) Process(ctx context.Context, ref, id string) (guest.Process, error) {
+	return m.process(ctx, id, func() (*Guest, error) { return m.Guest(ctx, ref) })
+}
+
+// process is Process through the guest that reach returns.
+func (m *Manager) process(ctx context.Context, id string, reach func() (*Guest, error)) (guest.Process, error) {
 	var p guest.Process
 	if err := CheckProcessID(id); err != nil {
 		return p, err
 	}
-	g, err := m.Guest(ref)
+	g, err := reach()
 	if err != nil {
 		return p, err
 	}
@@ -115,12 +120,27 @@ const (
 	longLook  = 500 * time.Millisecond
 )
 
+// watched is Process for those who look on. A pause that came in between is no
+// error.
+func (m *Manager) watched(ctx context.Context, ref, id string) (p guest.Process, err error) {
+	for {
+		var g *Guest
+		p, err = m.process(ctx, id, func() (_ *Guest, err error) {
+			g, err = m.onlooker(ctx, ref)
+			return g, err
+		})
+		if err == nil || g == nil || !g.outlived() {
+			return p, err
+		}
+	}
+}
+
 // WaitProcess returns a process when it has exited. Its output is left alone.
-// Of one that the guest has forgotten, but whose output was kept, it knows the
+// With a paused sandbox it waits for the resume. Of one that the guest has forgotten, but whose output was kept, it knows the
 // exit only.
 func (m *Manager) WaitProcess(ctx context.Context, ref, id string) (guest.Process, error) {
 	for pause := firstLook; ; pause = min(2*pause, longLook) {
-		p, err := m.Process(ctx, ref, id)
+		p, err := m.watched(ctx, ref, id)
 		if err != nil {
 			if x := m.keptExit(ref, id); x != nil {
 				return guest.Process{ID: id, Argv: []string{}, Exit: x}, nil
@@ -140,7 +160,7 @@ func (m *Manager) Ack(ctx context.Context, ref, id string, a guest.Ack) error {
 	if a.Stdout < 0 || a.Stderr < 0 {
 		return sandbox.Errorf(sandbox.Invalid, "an offset is not negative").WithField("ack", strconv.FormatInt(min(a.Stdout, a.Stderr), 10))
 	}
-	return m.post(ctx, ref, id, "/ack", a)
+	return m.postTo(ctx, id, "/ack", a, func() (*Guest, error) { return m.onlooker(ctx, ref) })
 }
 
 // Resize sets the size of a terminal.
@@ -149,7 +169,7 @@ func (m *Manager) Resize(ctx context.Context, ref, id string, size guest.PTYSize
 		return sandbox.Errorf(sandbox.Invalid, "a terminal has at least one column and one row").WithField("size",
 			strconv.Itoa(int(size.Cols))+"x"+strconv.Itoa(int(size.Rows)))
 	}
-	return m.post(ctx, ref, id, "/resize", size)
+	return m.postTo(ctx, id, "/resize", size, func() (*Guest, error) { return m.onlooker(ctx, ref) })
 }
 
 // maxSignal is the highest signal of Linux.
@@ -164,10 +184,14 @@ func (m *Manager) Signal(ctx context.Context, ref, id string, s guest.Signal) er
 }
 
 func (m *Manager) post(ctx context.Context, ref, id, what string, body any) error {
+	return m.postTo(ctx, id, what, body, func() (*Guest, error) { return m.Guest(ctx, ref) })
+}
+
+func (m *Manager) postTo(ctx context.Context, id, what string, body any, reach func() (*Guest, error)) error {
 	if err := CheckProcessID(id); err != nil {
 		return err
 	}
-	g, err := m.Guest(ref)
+	g, err := reach()
 	if err != nil {
 		return err
 	}
@@ -181,7 +205,7 @@ func (m *Manager) KillProcess(ctx context.Context, ref, id string, background bo
 	if err := CheckProcessID(id); err != nil {
 		return err
 	}
-	g, err := m.Guest(ref)
+	g, err := m.Guest(ctx, ref)
 	if err != nil {
 		return err
 	}
@@ -215,7 +239,7 @@ func (m *Manager) Stdin(ctx context.Context, ref, id string, offset int64, body 
 	if offset < 0 && offset != FromHere {
 		return out, sandbox.Errorf(sandbox.Invalid, "an offset is not negative").WithField("offset", strconv.FormatInt(offset, 10))
 	}
-	g, err := m.Guest(ref)
+	g, err := m.Guest(ctx, ref)
 	if err != nil {
 		return out, err
 	}
@@ -241,8 +265,8 @@ func (m *Manager) Stdin(ctx context.Context, ref, id string, offset int64, body 
 
 // Output streams a process's output as frames of guest/wire from the given
 // offsets on. The frames are the guest's own bytes, checked on their way. The
-// stream ends after the exit frame; when it breaks off before, Read returns an
-// error.
+// stream ends after the exit frame; when it breaks off before, as it does at a
+// pause, Read returns an error. Of a paused sandbox it begins with the resume.
 func (m *Manager) Output(ctx context.Context, ref, id string, stdout, stderr int64) (io.ReadCloser, error) {
 	if err := CheckProcessID(id); err != nil {
 		return nil, err
@@ -250,7 +274,7 @@ func (m *Manager) Output(ctx context.Context, ref, id string, stdout, stderr int
 	if stdout < 0 || stderr < 0 {
 		return nil, sandbox.Errorf(sandbox.Invalid, "an offset is not negative").WithField("offset", strconv.FormatInt(min(stdout, stderr), 10))
 	}
-	g, err := m.Guest(ref)
+	g, err := m.onlooker(ctx, ref)
 	if err != nil {
 		return nil, err
 	}

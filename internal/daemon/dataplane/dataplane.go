@@ -25,13 +25,14 @@ type Sandboxes struct{ m *manager.Manager }
 // New returns the sandboxes of m.
 func New(m *manager.Manager) *Sandboxes { return &Sandboxes{m} }
 
-// Running returns a sandbox that runs.
+// Running returns a sandbox that runs, or that runs again with the first request
+// that needs it.
 func (s *Sandboxes) Running(id sandbox.ID) (e2b.Guest, error) {
 	sb, err := s.m.Get(string(id))
 	if err != nil {
 		return nil, err
 	}
-	if sb.ID != id || sb.State != sandbox.Running { // names are not taken here
+	if sb.ID != id || sb.State != sandbox.Running && !sb.State.Rests() { // names are not taken here
 		return nil, sandbox.Errorf(sandbox.Unavailable, "no such sandbox runs").WithField("sandbox", string(id))
 	}
 	return &reached{m: s.m, sb: sb}, nil
@@ -53,7 +54,7 @@ func (r *reached) gone(err error) error {
 	if err == nil {
 		return nil
 	}
-	if now, gerr := r.m.Get(r.ref()); gerr != nil || now.State != sandbox.Running {
+	if now, gerr := r.m.Get(r.ref()); gerr != nil || now.State != sandbox.Running && !now.State.Rests() {
 		return sandbox.Errorf(sandbox.Unavailable, "the sandbox has ended").WithField("sandbox", r.ref()).WithCause(err)
 	}
 	return err
@@ -66,7 +67,7 @@ func (r *reached) StartedAt() time.Time { return r.sb.StartedAt }
 // Env returns the environment that every process of the sandbox begins with:
 // the guest's word.
 func (r *reached) Env(ctx context.Context) (map[string]string, error) {
-	g, err := r.m.Guest(r.ref())
+	g, err := r.m.Guest(ctx, r.ref())
 	if err != nil {
 		return nil, r.gone(err)
 	}
@@ -125,7 +126,7 @@ func (r *reached) Input(ctx context.Context, id string, data []byte, eof bool) e
 // entry asks for one entry.
 func (r *reached) entry(ctx context.Context, method, route string, q url.Values) (guest.Entry, error) {
 	var e guest.Entry
-	g, err := r.m.Guest(r.ref())
+	g, err := r.m.Guest(ctx, r.ref())
 	if err == nil {
 		err = g.JSON(ctx, method, route, q, nil, &e)
 	}
@@ -156,7 +157,7 @@ func (r *reached) Move(ctx context.Context, path, to, user string) (guest.Entry,
 }
 
 func (r *reached) List(ctx context.Context, path, user string, depth int) ([]guest.Entry, error) {
-	g, err := r.m.Guest(r.ref())
+	g, err := r.m.Guest(ctx, r.ref())
 	if err != nil {
 		return nil, r.gone(err)
 	}
@@ -165,7 +166,7 @@ func (r *reached) List(ctx context.Context, path, user string, depth int) ([]gue
 }
 
 func (r *reached) Remove(ctx context.Context, path, user string) error {
-	g, err := r.m.Guest(r.ref())
+	g, err := r.m.Guest(ctx, r.ref())
 	if err == nil {
 		err = g.JSON(ctx, http.MethodDelete, "/files", query(path, user), nil, nil)
 	}
@@ -173,7 +174,7 @@ func (r *reached) Remove(ctx context.Context, path, user string) error {
 }
 
 func (r *reached) Open(ctx context.Context, path, user string, from int64) (*files.File, error) {
-	g, err := r.m.Guest(r.ref())
+	g, err := r.m.Guest(ctx, r.ref())
 	if err != nil {
 		return nil, r.gone(err)
 	}
@@ -198,7 +199,7 @@ func (r *reached) Open(ctx context.Context, path, user string, from int64) (*fil
 
 func (r *reached) Put(ctx context.Context, path, user string, meta map[string]string, body io.Reader, size int64) (guest.Entry, error) {
 	var e guest.Entry
-	g, err := r.m.Guest(r.ref())
+	g, err := r.m.Guest(ctx, r.ref())
 	if err == nil {
 		err = g.Put(ctx, query(path, user), meta, body, size, &e)
 	}
@@ -206,7 +207,7 @@ func (r *reached) Put(ctx context.Context, path, user string, meta map[string]st
 }
 
 func (r *reached) Watch(ctx context.Context, path, user string, recursive, local bool) (io.ReadCloser, error) {
-	g, err := r.m.Guest(r.ref())
+	g, err := r.m.Guest(ctx, r.ref())
 	if err != nil {
 		return nil, r.gone(err)
 	}

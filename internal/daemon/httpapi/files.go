@@ -32,7 +32,7 @@ func (s *Server) entry(w http.ResponseWriter, r *http.Request, path string, q *q
 	if err := q.done(); err != nil {
 		return err
 	}
-	g, err := s.m.Guest(r.PathValue("ref"))
+	g, err := s.m.Guest(r.Context(), r.PathValue("ref"))
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (s *Server) readDir(w http.ResponseWriter, r *http.Request) error {
 	if err := q.done(); err != nil {
 		return err
 	}
-	g, err := s.m.Guest(r.PathValue("ref"))
+	g, err := s.m.Guest(r.Context(), r.PathValue("ref"))
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (s *Server) removeFile(w http.ResponseWriter, r *http.Request) error {
 	if err := q.done(); err != nil {
 		return err
 	}
-	g, err := s.m.Guest(r.PathValue("ref"))
+	g, err := s.m.Guest(r.Context(), r.PathValue("ref"))
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request, path string, q
 	if err := q.done(); err != nil {
 		return err
 	}
-	g, err := s.m.Guest(r.PathValue("ref"))
+	g, err := s.m.Guest(r.Context(), r.PathValue("ref"))
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (s *Server) putTar(w http.ResponseWriter, r *http.Request) error {
 // upload passes a request's body on and answers with out, or nothing when that
 // is nil.
 func (s *Server) upload(w http.ResponseWriter, r *http.Request, path string, v url.Values, out any) error {
-	g, err := s.m.Guest(r.PathValue("ref"))
+	g, err := s.m.Guest(r.Context(), r.PathValue("ref"))
 	if err != nil {
 		return err
 	}

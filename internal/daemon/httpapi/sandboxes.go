@@ -66,6 +66,22 @@ func (s *Server) kill(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusOK, sb, err)
 }
 
+func (s *Server) pause(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r); err != nil {
+		return err
+	}
+	sb, err := s.m.Pause(r.Context(), r.PathValue("ref"))
+	return answer(w, http.StatusOK, sb, err)
+}
+
+func (s *Server) resume(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r); err != nil {
+		return err
+	}
+	sb, err := s.m.Resume(r.Context(), r.PathValue("ref"))
+	return answer(w, http.StatusOK, sb, err)
+}
+
 func (s *Server) wait(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r)
 	command := q.flag("command")

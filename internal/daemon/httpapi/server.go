@@ -99,6 +99,8 @@ func (s *Server) routes() map[string]handler {
 		"GET /sandboxes":         s.list,
 		"GET " + sb:              s.get,
 		"DELETE " + sb:           s.kill,
+		"POST " + sb + "/pause":  s.pause,
+		"POST " + sb + "/resume": s.resume,
 		"GET " + sb + "/wait":    s.lasting(s.wait),
 		"GET " + sb + "/events":  s.lasting(s.events),
 		"GET " + sb + "/stats":   s.stats,

@@ -123,6 +123,9 @@ type Metrics = wire.Metrics
 // Mount A directory or file whose open descriptor was passed first; handle is what was got for it.
 type Mount = sandbox.Mount
 
+// OnTimeout What happens when the timeout is over; default kill. One that was paused by its timeout has the whole of it again when it is resumed.
+type OnTimeout = sandbox.OnTimeout
+
 // PTYSize The window of a terminal, in characters.
 type PTYSize = wire.PTYSize
 

@@ -1,0 +1,211 @@
+package manager
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	guest "github.com/belljar-sh/belljar/internal/guest/wire"
+	"github.com/belljar-sh/belljar/internal/keeper/wire"
+	"github.com/belljar-sh/belljar/internal/manager/image"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// Pause writes memory and files of a running sandbox to disk and gives back
+// everything else that it holds of the host. It returns when that is done; of
+// several at once all return then, and a caller that goes away does not stop it.
+// A sandbox that is paused already is no error. When it fails the sandbox runs
+// on.
+func (m *Manager) Pause(ctx context.Context, ref string) (sandbox.Sandbox, error) {
+	e, err := m.find(ref)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	err = m.pause(ctx, e, false)
+	return e.snapshot(), err
+}
+
+// pause is Pause, for a caller's sake or because the timeout is over.
+func (m *Manager) pause(ctx context.Context, e *entry, timeout bool) error {
+	for {
+		sb, changed := e.watch()
+		switch sb.State {
+		case sandbox.Paused:
+			return nil
+		case sandbox.Running:
+			was, err := m.work(ctx, e, workPause, func(ctx context.Context) error { return m.pauseNow(ctx, e, timeout) })
+			if was == workPause {
+				return err
+			}
+		case sandbox.Pausing, sandbox.Resuming:
+			if err := awaitChange(ctx, changed); err != nil {
+				return err
+			}
+		default:
+			return notRunning(sb)
+		}
+	}
+}
+
+// pausable tells what of a sandbox cannot be paused, before anything is done.
+func (m *Manager) pausable(mounts []sandbox.Mount) error {
+	if m.images == nil {
+		return sandbox.Errorf(sandbox.Unsupported, "a sandbox without a daemon cannot be paused").
+			WithHint("make it with `belljar create` or `belljar run -d`")
+	}
+	if len(mounts) > 0 {
+		return sandbox.Errorf(sandbox.Unsupported, "a sandbox with a mounted directory cannot be paused yet").
+			WithField("volume", mounts[0].Target).
+			WithHint("make it without -v and carry files with `belljar cp`")
+	}
+	return nil
+}
+
+// pauseNow takes the sandbox from Running to Paused.
+func (m *Manager) pauseNow(ctx context.Context, e *entry, timeout bool) error {
+	sb := e.snapshot()
+	if sb.State != sandbox.Running {
+		return nil // another was faster; the caller looks again
+	}
+	if err := m.pausable(sb.Mounts); err != nil {
+		return err
+	}
+	if can, err := m.canSave(ctx, sb.Isolation.Effective); err != nil || !can {
+		if err == nil {
+			err = sandbox.Errorf(sandbox.Unsupported, "this boundary cannot save a sandbox's memory here").
+				WithField("boundary", string(sb.Isolation.Effective)).WithHint("`belljar doctor` tells what each boundary can do")
+		}
+		return err
+	}
+	dir, err := m.images.Begin(e.id)
+	if err != nil {
+		return err
+	}
+	message := "somebody asked for a pause"
+	if timeout {
+		message = "its timeout is over"
+	}
+	if err := m.move(e, sandbox.Pausing, message, func(r *Record) {
+		if r.stopClock(); timeout {
+			r.Remaining = r.Timeout // the next turn has as long as this one
+		}
+	}); err != nil {
+		return err
+	}
+	m.crash(CrashPauseBegun)
+	m.arm(e) // not Running: stops the timer
+	if err := m.checkpoint(ctx, e, dir); err != nil {
+		if ctx.Err() != nil {
+			return err // it is killed, or the next manager goes on with it
+		}
+		m.log.Warn("a sandbox could not be paused", "sandbox", e.id, "err", err, "cause", sandbox.AsError(err).Unwrap())
+		return m.notPaused(ctx, e, err)
+	}
+	return m.saved(ctx, e)
+}
+
+// checkpoint has the keeper write the image and end the sandbox.
+func (m *Manager) checkpoint(ctx context.Context, e *entry, dir string) error {
+	e.mu.Lock()
+	k, r := e.keeper, e.rec
+	e.mu.Unlock()
+	_, err := k.Checkpoint(ctx, e.id, wire.Checkpoint{Dir: dir, Hello: m.hello(&r, r.Sandbox.Generation+1)})
+	return err
+}
+
+// hello is what a guest is told of its sandbox.
+func (m *Manager) hello(r *Record, generation uint64) guest.Hello {
+	return guest.Hello{
+		Protocol: guest.Protocol, Build: m.o.Build,
+		SandboxID: r.Sandbox.ID, Generation: generation, Token: rand.Text(),
+		Hostname: r.Sandbox.Hostname, Env: r.Env,
+		User: r.Sandbox.User, Workdir: r.Sandbox.Workdir, Time: time.Now(),
+		Limits: guest.GuestLimits{
+			Processes: r.Limits.Processes, OpenFiles: r.Limits.OpenFiles, OutputBytes: r.Limits.OutputBytes,
+		},
+	}
+}
+
+// notPaused lets the sandbox run on under the generation that the keeper tells,
+// and returns why it was not paused.
+func (m *Manager) notPaused(ctx context.Context, e *entry, why error) error {
+	m.settlePausing(ctx, e, sandbox.KindOf(why) != sandbox.Unavailable)
+	if sb := e.snapshot(); sb.State == sandbox.Paused {
+		return nil // the answer was lost and nothing else
+	}
+	return why
+}
+
+// saved takes a sandbox, whose image is complete and of which the keeper has
+// nothing any more, to Paused. The image is all that there is of it, so this is
+// tried until it works.
+func (m *Manager) saved(ctx context.Context, e *entry) error {
+	m.crash(CrashPauseSaved)
+	err := m.retrying(ctx, e, "a sandbox that was saved cannot be put to rest yet", func() error {
+		if m.images.HasDraft(e.id) {
+			if err := m.seal(ctx, e); err != nil {
+				return err
+			}
+			if err := m.images.Publish(e.id); err != nil {
+				return err
+			}
+			m.crash(CrashPauseRenamed)
+		}
+		return m.rest(e)
+	})
+	return err
+}
+
+// seal writes the manifest.
+func (m *Manager) seal(ctx context.Context, e *entry) error {
+	e.mu.Lock()
+	r := e.rec
+	e.mu.Unlock()
+	template, err := m.template(ctx, r.Sandbox.Template)
+	if err != nil {
+		return err
+	}
+	return m.images.Seal(&image.Manifest{
+		Version: image.Version, Sandbox: e.id, Generation: r.Sandbox.Generation,
+		Build: m.o.Build, Boundary: r.Sandbox.Isolation.Effective, Template: template,
+		Limits: r.Limits, Explicit: r.Explicit, User: r.Sandbox.User, Hostname: r.Sandbox.Hostname,
+		SavedAt: time.Now().UTC().Round(0),
+	})
+}
+
+// template tells what is known of a template: of one that is gone its name.
+func (m *Manager) template(ctx context.Context, name string) (image.Template, error) {
+	list, err := m.o.Templates.List(ctx)
+	if err != nil {
+		return image.Template{}, err
+	}
+	for _, t := range list {
+		if t.Name == name {
+			return image.Template{Name: name, Kind: t.Kind, Digest: t.Digest, CreatedAt: t.CreatedAt.UTC().Round(0)}, nil
+		}
+	}
+	return image.Template{Name: name}, nil
+}
+
+// rest makes the sandbox Paused: its image is in place, and nothing else of it
+// is on the host.
+func (m *Manager) rest(e *entry) error {
+	manifest, err := m.images.Open(e.id)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	e.keeper = nil
+	e.life++
+	e.unpaused = 0
+	e.mu.Unlock()
+	err = m.move(e, sandbox.Paused, "memory and files are on disk", func(r *Record) {
+		r.Keeper, r.Instance = "", ""
+		r.Sandbox.PausedAt = manifest.SavedAt
+		r.Sandbox.ImageBytes = manifest.Bytes()
+	})
+	if err == nil {
+		m.crash(CrashPausePaused)
+	}
+	return err
+}

@@ -1,0 +1,198 @@
+package manager
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/belljar-sh/belljar/internal/keeper/wire"
+	"github.com/belljar-sh/belljar/internal/manager/image"
+	"github.com/belljar-sh/belljar/sandbox"
+)
+
+// Resume has a paused sandbox go on where it was. It returns when the guest has
+// answered; of several at once all return then, and a caller that goes away does
+// not stop it. A sandbox that runs already is no error. When it fails the
+// sandbox stays paused, and nothing of its image is lost.
+func (m *Manager) Resume(ctx context.Context, ref string) (sandbox.Sandbox, error) {
+	e, err := m.find(ref)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	err = m.awake(ctx, e)
+	return e.snapshot(), err
+}
+
+// resumeNow takes the sandbox from Paused to Running.
+func (m *Manager) resumeNow(ctx context.Context, e *entry) error {
+	e.mu.Lock()
+	r := e.rec
+	e.mu.Unlock()
+	if r.Sandbox.State != sandbox.Paused {
+		return nil // another was faster; the caller looks again
+	}
+	if m.images == nil {
+		return sandbox.Errorf(sandbox.Unsupported, "paused sandboxes are kept by a daemon only")
+	}
+	if err := m.restorable(ctx, &r); err != nil {
+		return err
+	}
+	release, err := m.admit(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	root, err := m.o.Templates.Resolve(ctx, r.Sandbox.Template, r.Sandbox.User)
+	if root.Release != nil {
+		defer root.Release()
+	}
+	if err != nil {
+		return err
+	}
+	if err := m.move(e, sandbox.Resuming, "somebody needs it", nil); err != nil {
+		return err
+	}
+	m.crash(CrashResumeBegun)
+	made, err := m.restore(ctx, e, &r, root)
+	if err != nil {
+		if ctx.Err() == nil {
+			m.log.Warn("a sandbox could not be resumed", "sandbox", e.id, "err", err, "cause", sandbox.AsError(err).Unwrap())
+			m.settleResuming(ctx, e)
+		}
+		return err
+	}
+	m.crash(CrashResumeCreated)
+	return m.resumed(ctx, e, made)
+}
+
+// restorable checks that the image is whole and that it can be restored by this
+// installation as it is now.
+func (m *Manager) restorable(ctx context.Context, r *Record) error {
+	manifest, err := m.images.Open(r.Sandbox.ID)
+	if err != nil {
+		return err
+	}
+	if manifest.Build != m.o.Build {
+		return sandbox.Errorf(sandbox.Conflict, "the sandbox was paused by another build than this one (%s)", m.o.Build).
+			WithField("build", manifest.Build).
+			WithHint("install that build again to resume it, or kill it: memory is restored by the build that saved it only")
+	}
+	if manifest.Boundary != r.Sandbox.Isolation.Effective || manifest.Generation != r.Sandbox.Generation {
+		return sandbox.Errorf(sandbox.Conflict, "the image is of generation %d behind %s, and the sandbox was paused in generation %d behind %s",
+			manifest.Generation, manifest.Boundary, r.Sandbox.Generation, r.Sandbox.Isolation.Effective).
+			WithField("image", m.images.Path(r.Sandbox.ID)).WithHint("put the right image back, or kill the sandbox")
+	}
+	now, err := m.template(ctx, r.Sandbox.Template)
+	if err != nil {
+		return err
+	}
+	return sameTemplate(manifest.Template, now)
+}
+
+func sameTemplate(then, now image.Template) error {
+	switch {
+	case then.Same(now):
+		return nil
+	case now.Kind == "":
+		return sandbox.Errorf(sandbox.NotFound, "the template that the sandbox started from is gone").WithField("template", then.Name).
+			WithHint("import it again as it was, or kill the sandbox")
+	}
+	return sandbox.Errorf(sandbox.Conflict, "the template is another one than when the sandbox was paused").WithField("template", then.Name).
+		WithHint("the sandbox's memory knows files that are not there any more: kill it and make a new one")
+}
+
+// restore has a keeper make the sandbox from its image.
+func (m *Manager) restore(ctx context.Context, e *entry, r *Record, root Resolved) (*wire.Created, error) {
+	k, err := m.o.Keepers.Acquire(ctx, m.load)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	e.keeper = k
+	e.mu.Unlock()
+	if err := m.update(e, func(r *Record) ([]sandbox.Event, error) {
+		r.Keeper, r.Instance = k.Name(), k.Instance()
+		return nil, nil
+	}); err != nil {
+		return nil, err
+	}
+	if m.o.Crash != nil {
+		stop := time.AfterFunc(5*time.Millisecond, func() { m.crash(CrashResumeSent) })
+		defer stop.Stop()
+	}
+	made, err := k.Create(ctx, &wire.Create{
+		ID: e.id, Boundary: r.Sandbox.Isolation.Effective,
+		Root: root.Root, Guest: m.o.Guest, User: root.User,
+		Limits: r.Limits, Explicit: r.Explicit,
+		Hello: m.hello(r, r.Sandbox.Generation+1),
+		Image: m.images.Path(e.id),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := made.Reply.Check(nil); err != nil {
+		return nil, badGuest("an answer that cannot be: %v", err)
+	}
+	return made, nil
+}
+
+// resumed makes the sandbox Running. From then on its image is the past.
+func (m *Manager) resumed(ctx context.Context, e *entry, made *wire.Created) error {
+	err := m.move(e, sandbox.Running, "the guest has answered", func(r *Record) {
+		r.Sandbox.Generation++
+		r.Sandbox.Limits = renewed(r.Sandbox.Limits, made.Limits)
+		r.Sandbox.CPUsSeen = made.CPUsSeen
+		r.awoken()
+	})
+	if err != nil {
+		if ctx.Err() == nil {
+			m.settleResuming(ctx, e)
+		}
+		return err
+	}
+	m.crash(CrashResumeDone)
+	m.removeImage(e)
+	m.goOn(e)
+	return nil
+}
+
+// renewed returns what a driver says of limits now, and of those that it does
+// not speak of what was known.
+func renewed(known, now []sandbox.LimitStatus) []sandbox.LimitStatus {
+	out := slices.Clone(now)
+	for _, l := range known {
+		if !slices.ContainsFunc(now, func(n sandbox.LimitStatus) bool { return n.Name == l.Name }) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// awoken is what a record has no more once its sandbox runs again.
+func (r *Record) awoken() {
+	r.startClock()
+	r.Sandbox.PausedAt, r.Sandbox.ImageBytes = time.Time{}, 0
+}
+
+// goOn takes up what a manager does for a running sandbox.
+func (m *Manager) goOn(e *entry) {
+	m.arm(e)
+	m.spawn(func() { m.follow(e) })
+	e.mu.Lock()
+	captured := e.rec.Captured
+	e.mu.Unlock()
+	for _, id := range captured {
+		m.recapture(e, id)
+	}
+	m.resumeCommand(e)
+	m.spawn(func() { m.findLeases(e) })
+}
+
+func (m *Manager) removeImage(e *entry) {
+	if m.images == nil {
+		return
+	}
+	if err := m.images.Remove(e.id); err != nil {
+		m.log.Warn("an image was not removed", "sandbox", e.id, "err", err)
+	}
+}
