@@ -74,6 +74,8 @@ func (a *app) subcommands() []subcommand {
 		{"use", []string{"wait"}, a.waitCommand},
 		{"use", []string{"inspect"}, a.inspectCommand},
 		{"use", []string{"stats"}, a.statsCommand},
+		{"use", []string{"pause"}, a.pauseCommand},
+		{"use", []string{"resume", "unpause"}, a.resumeCommand},
 		{"use", []string{"kill", "rm"}, a.killCommand},
 		{"template", []string{"template"}, a.templateCommand},
 		{"machine", []string{"doctor"}, a.doctorCommand},

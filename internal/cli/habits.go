@@ -48,7 +48,7 @@ func habit(command string) string {
 		return "`belljar stats` shows what sandboxes use, `belljar exec SANDBOX ps` what runs in one"
 	case "start", "restart":
 		return "a sandbox that has ended is gone: `belljar create` makes another"
-	case "pause", "unpause", "resume", "snapshot", "commit", "fork":
+	case "snapshot", "commit", "fork":
 		return "this version cannot do that yet; `belljar --help` lists the commands"
 	}
 	return ""

@@ -167,6 +167,12 @@ func inspectTable(w io.Writer, s *sandbox.Sandbox) error {
 	row("cpus seen inside", fmt.Sprint(s.CPUsSeen))
 	row("created", stamp(s.CreatedAt))
 	row("ends", stamp(s.EndsAt))
+	row("on timeout", string(s.OnTimeout))
+	row("generation", fmt.Sprint(s.Generation))
+	if s.State == sandbox.Paused {
+		row("paused", stamp(s.PausedAt))
+		row("image", fmt.Sprintf("%d bytes", s.ImageBytes))
+	}
 	row("ended", stamp(s.EndedAt))
 	row("end reason", s.EndReason)
 	row("end message", s.EndMessage)

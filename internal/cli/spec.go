@@ -20,6 +20,7 @@ type specFlags struct {
 	memory, disk, outputLimit          byteSize
 	pids, openFiles                    int64
 	timeout                            span
+	onTimeout                          string
 	env, envFiles, volumes, labels     []string
 }
 
@@ -39,6 +40,7 @@ func (s *specFlags) add(cmd *cobra.Command) {
 	f.Int64Var(&s.openFiles, "open-files", 0, "open files per process inside (default 4096)")
 	f.Var(&s.outputLimit, "output-limit", "output that waits for its reader, per process and stream (default 8MiB); with -o json, what the result holds (default 64KiB)")
 	f.Var(&s.timeout, "timeout", "time after which it is killed: 90, 90s, 5m")
+	f.StringVar(&s.onTimeout, "on-timeout", "", "what happens then: kill (default), or pause, which needs the daemon")
 	f.StringArrayVarP(&s.env, "env", "e", nil, "environment: KEY=VALUE, or KEY to pass on yours")
 	f.StringArrayVar(&s.envFiles, "env-file", nil, "file with one KEY=VALUE per line")
 	f.StringArrayVarP(&s.volumes, "volume", "v", nil, "mount SRC at DST: SRC:DST or SRC:DST:ro")
@@ -100,12 +102,13 @@ func (s *specFlags) values(cmd *cobra.Command) (spec sandbox.Spec, err error) {
 			CPUs: s.cpus, MemoryBytes: s.memory.n, Processes: s.pids,
 			DiskBytes: s.disk.n, OpenFiles: s.openFiles, OutputBytes: s.outputLimit.n,
 		},
-		Env:      env,
-		Workdir:  s.workdir,
-		User:     s.user,
-		Hostname: s.hostname,
-		Timeout:  time.Duration(s.timeout),
-		Labels:   lab,
+		Env:       env,
+		Workdir:   s.workdir,
+		User:      s.user,
+		Hostname:  s.hostname,
+		Timeout:   time.Duration(s.timeout),
+		OnTimeout: sandbox.OnTimeout(s.onTimeout),
+		Labels:    lab,
 	}, nil
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // flagOf names the flag of a field of a sandbox.Spec where the two differ.
-var flagOf = map[string]string{"volume target": "volume", "mounts": "volume", "cwd": "workdir"}
+var flagOf = map[string]string{"volume target": "volume", "mounts": "volume", "cwd": "workdir", "on_timeout": "on-timeout"}
 
 // flagHints are the remedies for flags whose errors have none of their own.
 var flagHints = map[string]string{
