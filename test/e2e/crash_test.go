@@ -101,7 +101,7 @@ func drive(e *testenv.Env, point string, ended chan error) error {
 }
 
 // record returns a record.
-func record(t *testing.T, e *testenv.Env, name string) sandbox.Sandbox {
+func record(t testing.TB, e *testenv.Env, name string) sandbox.Sandbox {
 	t.Helper()
 	r := want(t, e.Belljar("inspect", "-o", "json", name), 0)
 	var one sandbox.Sandbox
