@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -43,6 +44,7 @@ const (
 	envOutside = "BELLJAR_TEST_OUTSIDE" // for what the fake driver holds
 	envGrace   = "BELLJAR_TEST_GRACE"
 	envBuild   = "BELLJAR_TEST_DAEMON_BUILD"
+	envFail    = "BELLJAR_TEST_FAIL" // a step of the fake driver, and how often it fails
 )
 
 func TestMain(m *testing.M) {
@@ -80,7 +82,15 @@ func playGuest() error {
 
 func playEngine(args []string) error {
 	drivers := func() ([]driver.Driver, error) {
-		return []driver.Driver{fake.New(fake.Options{Outside: os.Getenv(envOutside)})}, nil
+		d := fake.New(fake.Options{Outside: os.Getenv(envOutside)})
+		if step, times, ok := strings.Cut(os.Getenv(envFail), ":"); ok {
+			n, err := strconv.Atoi(times)
+			if err != nil {
+				return nil, err
+			}
+			d.On(fake.Step(step), fake.Action{Err: sandbox.Errorf(sandbox.Internal, "told to fail"), Times: n})
+		}
+		return []driver.Driver{d}, nil
 	}
 	switch args[0] {
 	case "keeper":

@@ -211,6 +211,95 @@ func TestPauseRefused(t *testing.T) {
 	}
 }
 
+// A sandbox that cannot be saved runs on, and does not outlive its timeout by it.
+func TestPauseFails(t *testing.T) {
+	t.Setenv(envFail, "checkpoint:0")
+	in := install(t)
+	c := in.dial()
+	sb := create(t, c, sandbox.Spec{User: "root", Workdir: "/", Timeout: time.Hour})
+	ref := string(sb.ID)
+	for n := range 2 {
+		if _, err := c.Pause(t.Context(), ref); sandbox.KindOf(err) != sandbox.Internal || !strings.Contains(err.Error(), "told to fail") {
+			t.Errorf("got %v, want the driver's error", err)
+		}
+		sb, err := c.Get(t.Context(), ref)
+		if err != nil || sb.State != sandbox.Running || sb.Generation != uint64(n+2) || time.Until(sb.EndsAt) < 59*time.Minute {
+			t.Errorf("got %s, generation %d, %v, want it running under the next", sb.State, sb.Generation, err)
+		}
+		runs(t, c, ref)
+	}
+	if left := in.images(); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	short := create(t, c, sandbox.Spec{User: "root", Workdir: "/", Timeout: 300 * time.Millisecond, OnTimeout: sandbox.OnTimeoutPause})
+	if dead, err := c.Wait(t.Context(), string(short.ID)); err != nil || dead.EndReason != sandbox.EndTimeout {
+		t.Errorf("got %v, %v, want timeout", dead.EndReason, err)
+	}
+}
+
+// A sandbox that cannot be restored stays paused, and can be once it can.
+func TestResumeFails(t *testing.T) {
+	t.Setenv(envFail, "restore:2")
+	in := install(t)
+	c := in.dial()
+	ref := string(create(t, c, sandbox.Spec{User: "root", Workdir: "/"}).ID)
+	pauseIt(t, c, ref)
+	for range 2 {
+		if _, err := c.Resume(t.Context(), ref); err == nil || !strings.Contains(err.Error(), "told to fail") {
+			t.Errorf("got %v, want the driver's error", err)
+		}
+		if sb, err := c.Get(t.Context(), ref); err != nil || sb.State != sandbox.Paused || len(in.images()) != 1 {
+			t.Errorf("got %s, %v, images %v, want it paused still", sb.State, err, in.images())
+		}
+		if left := in.leftovers(); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	}
+	runs(t, c, ref)
+}
+
+// Many who pause, resume, use and kill at the same time get an answer each, and
+// a sandbox is somewhere at the end.
+func TestPauseStorm(t *testing.T) {
+	in := install(t)
+	c := in.dial()
+	for range 3 {
+		ref := string(create(t, c, sandbox.Spec{User: "root", Workdir: "/"}).ID)
+		var wg sync.WaitGroup
+		for who := range 6 {
+			wg.Go(func() {
+				for range 4 {
+					var err error
+					switch who % 3 {
+					case 0:
+						_, err = c.Pause(t.Context(), ref)
+					case 1:
+						_, err = c.Resume(t.Context(), ref)
+					default:
+						_, err = c.Processes(t.Context(), ref)
+					}
+					if k := sandbox.KindOf(err); err != nil && k != sandbox.Unavailable {
+						t.Errorf("%d: %v", who, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		runs(t, c, ref)
+		for range 2 {
+			wg.Go(func() { c.Pause(t.Context(), ref) }) // whichever comes first
+			wg.Go(func() { c.Resume(t.Context(), ref) })
+		}
+		if dead, err := c.Kill(t.Context(), ref); err != nil || dead.State != sandbox.Dead {
+			t.Errorf("kill: got %v, %v", dead.State, err)
+		}
+		wg.Wait()
+	}
+	if left := append(in.images(), in.leftovers()...); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
 // What is not as it was saved is not resumed, and nothing of it is lost.
 func TestDamagedImage(t *testing.T) {
 	in := install(t)

@@ -290,7 +290,7 @@ func (m *Manager) pauseExpired(e *entry) bool {
 		return false
 	}
 	err = m.update(e, func(r *Record) ([]sandbox.Event, error) {
-		r.Deadline = monotonic() + int64(pauseAgain)
+		r.Deadline = monotonic() + int64(min(pauseAgain, r.Timeout))
 		return nil, nil
 	})
 	m.arm(e)

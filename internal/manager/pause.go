@@ -104,11 +104,17 @@ func (m *Manager) pauseNow(ctx context.Context, e *entry, timeout bool) error {
 	return m.saved(ctx, e)
 }
 
+// imageTime bounds the writing and the reading of an image: a sentry that was
+// taken over may take for ever, and its timeout stands still meanwhile.
+const imageTime = 10 * time.Minute
+
 // checkpoint has the keeper write the image and end the sandbox.
 func (m *Manager) checkpoint(ctx context.Context, e *entry, dir string) error {
 	e.mu.Lock()
 	k, r := e.keeper, e.rec
 	e.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, imageTime)
+	defer cancel()
 	_, err := k.Checkpoint(ctx, e.id, wire.Checkpoint{Dir: dir, Hello: m.hello(&r, r.Sandbox.Generation+1)})
 	return err
 }

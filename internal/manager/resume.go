@@ -53,7 +53,9 @@ func (m *Manager) resumeNow(ctx context.Context, e *entry) error {
 		return err
 	}
 	m.crash(CrashResumeBegun)
-	made, err := m.restore(ctx, e, &r, root)
+	bounded, cancel := context.WithTimeout(ctx, imageTime)
+	made, err := m.restore(bounded, e, &r, root)
+	cancel()
 	if err != nil {
 		if ctx.Err() == nil {
 			m.log.Warn("a sandbox could not be resumed", "sandbox", e.id, "err", err, "cause", sandbox.AsError(err).Unwrap())

@@ -58,7 +58,8 @@ const (
 	// askEvery is how often a keeper is asked that may be at work on an image.
 	askEvery = 50 * time.Millisecond
 	// endedTime is how long a keeper may need to forget a sandbox that it has
-	// saved and ended. One that it still lists then has ended by itself.
+	// saved and ended, or one that goes on to answer. One that it still lists then
+	// has ended by itself, or does not answer for reasons of its own.
 	endedTime = 30 * time.Second
 )
 
@@ -78,8 +79,8 @@ func (m *Manager) settlePausing(ctx context.Context, e *entry, final bool) {
 	patience := time.Now().Add(endedTime)
 	for {
 		st, where := m.whereabouts(ctx, e)
-		if where == whereEnded && (final || time.Now().After(patience)) {
-			where = whereRunning // who follows it tells how it ended
+		if where == whereUnclear && (final || time.Now().After(patience)) {
+			where = whereRunning // who follows it tells how it ended, if it did
 		}
 		switch where {
 		case wherePaused:
@@ -108,10 +109,10 @@ func (m *Manager) settled(e *entry, err error) {
 
 // What a keeper's word means for a sandbox that was being paused.
 const (
-	whereUnknown = iota // ask again
+	whereUnknown = iota // the keeper does not say
 	wherePaused         // the keeper has ended it, which it does once the image is complete
 	whereRunning
-	whereEnded // by itself, or by the keeper, which is about to forget it
+	whereUnclear // it has ended or does not answer: the keeper may be at work on it
 	whereLost
 )
 
@@ -133,12 +134,10 @@ func (m *Manager) whereabouts(ctx context.Context, e *entry) (st wire.Status, wh
 	for _, st := range list {
 		switch {
 		case st.ID != e.id:
-		case st.Exit != nil:
-			return st, whereEnded
-		case st.Running && answers(ask, k, st):
+		case st.Exit == nil && st.Running && answers(ask, k, st):
 			return st, whereRunning
 		default:
-			return st, whereUnknown
+			return st, whereUnclear
 		}
 	}
 	if m.images.HasDraft(e.id) {
