@@ -73,6 +73,7 @@ func (e *env) cases() []harness.Case {
 		{Name: "idle", Summary: "memory of an idle sandbox against a bare one", Run: e.idle},
 		{Name: "parallel", Summary: "50 creates at once", Run: e.parallel},
 		{Name: "killed", Summary: "20 runs at once, half of them killed", Run: e.killed},
+		{Name: "resume", Summary: "pause and resume against a cold start", Run: e.resume},
 		{Name: "neighbour", Summary: "exec of a sandbox while another attacks their keeper", Run: e.neighbour},
 		{Name: "rounds", Summary: "many rounds of create, exec, kill", Run: e.manyRounds},
 	}

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -37,6 +38,7 @@ var roles = map[string]func(ctx context.Context, args []string) error{
 	"drain":    drain,
 	"channel":  serveChannel,
 	"idle":     idle,
+	"hold":     hold,
 }
 
 func main() {
@@ -206,4 +208,27 @@ func serveChannel(_ context.Context, args []string) error {
 func idle(ctx context.Context, _ []string) error {
 	<-ctx.Done()
 	return nil
+}
+
+// hold fills N bytes of memory with what is no zeros, makes a file when that
+// is done, and keeps them.
+func hold(ctx context.Context, args []string) error {
+	n, err := number(args, 0)
+	if err != nil {
+		return err
+	}
+	if len(args) < 2 {
+		return errors.New("no file")
+	}
+	var kept bytes.Buffer
+	kept.Grow(int(n))
+	if err := pattern.Write(&kept, n); err != nil {
+		return err
+	}
+	if err := os.WriteFile(args[1], nil, 0o644); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	_, err = kept.WriteTo(io.Discard)
+	return err
 }
