@@ -45,8 +45,14 @@ func (s *Server) putTar(q *request) error {
 	if err != nil {
 		return s.noteDisk(err)
 	}
+	// Archives are padded, and an answer before the end of the request would
+	// break its connection off.
+	_, _ = io.CopyN(io.Discard, q.Body, maxPadding)
 	return noContent(q)
 }
+
+// maxPadding bounds what is read behind the end of an archive.
+const maxPadding = 1 << 20
 
 // atLeast reads ahead: package tar reads 512 bytes at a time.
 type atLeast struct {

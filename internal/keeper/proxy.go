@@ -1,12 +1,14 @@
 package keeper
 
 import (
+	"io"
 	"net/http"
 	"net/url"
 	"path"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/sandbox"
@@ -61,7 +63,16 @@ func (k *keeper) guest(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	body := &requestBody{ReadCloser: out.Body}
+	if out.Body != nil {
+		out.Body = body
+	}
 	resp, err := down.RoundTrip(out)
+	if out.Body != nil && !body.ended.Load() {
+		// The answer has come before all of the body was read, and what is left
+		// may be read at any time from now on, beside the next request's head.
+		w.Header().Set("Connection", "close")
+	}
 	if err != nil {
 		writeError(w, err)
 		return
@@ -73,6 +84,21 @@ func (k *keeper) guest(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Transfer-Encoding", "identity")
 	}
 	answer(w, resp)
+}
+
+// requestBody notes that all of a body has been read.
+type requestBody struct {
+	io.ReadCloser
+	ended atomic.Bool
+}
+
+// Read reads from the body.
+func (b *requestBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.ended.Store(true)
+	}
+	return n, err
 }
 
 // framed reports whether the answer to r consists of frames.

@@ -34,6 +34,22 @@ func TestEarlyAnswer(t *testing.T) {
 	}
 }
 
+// TestAnswerBeforeTheEnd has a guest answer when little of a body is left: what
+// is left must not be taken for the next request on the connection.
+func TestAnswerBeforeTheEnd(t *testing.T) {
+	k := start(t, keeper.Options{}, fake.Options{})
+	id := k.create(t)
+	for n := range 1500 {
+		body := io.NopCloser(io.LimitReader(zeros{}, int64(n*97)))
+		if resp, got := k.ask(t, id, 7, "PUT", "/v1/nothing", body); resp.StatusCode != http.StatusNotFound {
+			t.Fatalf("round %d: status %d, want 404: %s", n, resp.StatusCode, got)
+		}
+		if resp, got := k.ask(t, id, 7, "GET", "/v1/ping", nil); resp.StatusCode != http.StatusNoContent {
+			t.Fatalf("round %d: ping afterwards: %d: %s", n, resp.StatusCode, got)
+		}
+	}
+}
+
 // TestCallerGoesAway cancels requests in the middle: the guest notices, and no
 // stream of the channel stays taken.
 func TestCallerGoesAway(t *testing.T) {
