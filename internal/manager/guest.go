@@ -35,6 +35,20 @@ func (m *Manager) Guest(ctx context.Context, ref string) (*Guest, error) {
 	return m.reach(e, func() error { return m.awake(ctx, e) })
 }
 
+// again makes a request that may be made twice, anew when a pause came in
+// between, and returns the guest that has answered.
+func (m *Manager) again(ctx context.Context, ref string, request func(g *Guest) error) (*Guest, error) {
+	for {
+		g, err := m.Guest(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		if err = request(g); err == nil || ctx.Err() != nil || sandbox.KindOf(err) != sandbox.Unavailable || !g.outlived() {
+			return g, err
+		}
+	}
+}
+
 // onlooker is Guest for those who only look on: it waits for a paused sandbox,
 // and it is for others to resume it.
 func (m *Manager) onlooker(ctx context.Context, ref string) (*Guest, error) {

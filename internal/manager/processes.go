@@ -27,11 +27,10 @@ func (m *Manager) StartProcess(ctx context.Context, ref string, s Start) (guest.
 	if s.Capture && m.o.LogDir == "" {
 		return p, errNoCapture()
 	}
-	g, err := m.Guest(ctx, ref)
+	g, err := m.again(ctx, ref, func(g *Guest) error {
+		return g.JSON(ctx, http.MethodPost, "/processes", nil, s.Start, &p)
+	})
 	if err != nil {
-		return p, err
-	}
-	if err := g.JSON(ctx, http.MethodPost, "/processes", nil, s.Start, &p); err != nil {
 		return p, err
 	}
 	if p.ID != s.ID {
@@ -53,17 +52,17 @@ func (m *Manager) StartOutput(ctx context.Context, ref string, s Start) (io.Read
 	if s.Capture {
 		return nil, sandbox.Errorf(sandbox.Invalid, "output is either kept for logs or streamed").WithField("capture", "true")
 	}
-	g, err := m.Guest(ctx, ref)
-	if err != nil {
-		return nil, err
-	}
-	body, err := guest.JSONBody(s.Start)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := g.Do(ctx, Request{
-		Method: http.MethodPost, Path: "/processes", Query: url.Values{"output": {"1"}}, Direct: true,
-		Body: body.Reader, Size: body.Size, Header: body.Header,
+	var resp *http.Response
+	g, err := m.again(ctx, ref, func(g *Guest) error {
+		body, err := guest.JSONBody(s.Start)
+		if err != nil {
+			return err
+		}
+		resp, err = g.Do(ctx, Request{
+			Method: http.MethodPost, Path: "/processes", Query: url.Values{"output": {"1"}}, Direct: true,
+			Body: body.Reader, Size: body.Size, Header: body.Header,
+		})
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -85,11 +84,12 @@ func (m *Manager) StartOutput(ctx context.Context, ref string, s Start) (io.Read
 
 // Processes lists the processes of a sandbox that the guest remembers.
 func (m *Manager) Processes(ctx context.Context, ref string) ([]guest.Process, error) {
-	g, err := m.Guest(ctx, ref)
-	if err != nil {
-		return nil, err
-	}
-	return List[guest.Process](ctx, g, "/processes", nil, maxProcesses)
+	var list []guest.Process
+	_, err := m.again(ctx, ref, func(g *Guest) (err error) {
+		list, err = List[guest.Process](ctx, g, "/processes", nil, maxProcesses)
+		return err
+	})
+	return list, err
 }
 
 // Process returns one process.
