@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belljar-sh/belljar/internal/manager"
 	"github.com/belljar-sh/belljar/internal/testenv"
 	"github.com/belljar-sh/belljar/sandbox"
 )
@@ -216,4 +218,78 @@ func TestPauseRefused(t *testing.T) {
 	contains(t, want(t, e.Belljar("run", "--on-timeout", "pause", "--", "true"), 125).Stderr, "belljar create")
 	contains(t, want(t, e.Belljar("create", "--on-timeout", "forget"), 2).Stderr, "--on-timeout", "kill or pause")
 	contains(t, want(t, e.Belljar("resume", "nobody"), 125).Stderr, "nobody")
+}
+
+// TestPauseCrashPoints has the daemon die, as by kill -9, at each step of a pause
+// and a resume. What was in memory is there afterwards, whatever the record says,
+// and nothing is left over. BELLJAR_CRASH_ROUNDS sets the rounds per point.
+func TestPauseCrashPoints(t *testing.T) {
+	rounds := 1
+	if v := os.Getenv("BELLJAR_CRASH_ROUNDS"); v != "" {
+		if _, err := fmt.Sscan(v, &rounds); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := setup(t)
+	for _, point := range manager.PauseCrashPoints() {
+		t.Run(point, func(t *testing.T) {
+			for range rounds {
+				b := create(t, e, "work")
+				want(t, b.sh("echo here >/dev/shm/a"), 0)
+				if !strings.HasPrefix(point, "pause.") {
+					b.paused()
+				}
+				crashInPause(t, e, point)
+				if point == manager.CrashPausedKilled {
+					want(t, e.Belljar("ls"), 0) // starts the next daemon
+				} else {
+					if got := want(t, b.sh("cat /dev/shm/a"), 0).Stdout; got != "here\n" {
+						t.Errorf("got %q", got)
+					}
+					b.paused()
+					want(t, e.Belljar("kill", b.name), 0)
+				}
+				for end := time.Now().Add(20 * time.Second); len(images(t, e)) > 0; {
+					if time.Now().After(end) {
+						t.Fatalf("left: %v", images(t, e))
+					}
+					<-time.After(50 * time.Millisecond)
+				}
+			}
+		})
+	}
+}
+
+// crashInPause restarts the daemon so that it dies at point, and has it go there.
+func crashInPause(t *testing.T, e *testenv.Env, point string) {
+	t.Helper()
+	want(t, e.Belljar("daemon", "stop"), 0)
+	d := e.Command("daemon", "run", "--crash-points")
+	d.Env = append(d.Env, "BELLJAR_CRASH="+point)
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- d.Wait() }()
+	for end := time.Now().Add(20 * time.Second); ; {
+		if _, err := os.Stat(filepath.Join(e.Run, "daemon.sock")); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the daemon does not serve")
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	act := "pause"
+	switch {
+	case point == manager.CrashPausedKilled:
+		act = "kill"
+	case strings.HasPrefix(point, "resume."):
+		act = "resume"
+	}
+	e.Belljar(act, "work") // fails when the daemon dies of it
+	err := <-ended
+	if ws, ok := d.ProcessState.Sys().(syscall.WaitStatus); !ok || ws.Signal() != syscall.SIGKILL {
+		t.Fatalf("the daemon ended with %v, want it killed", err)
+	}
 }
