@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -81,6 +82,7 @@ func Run(t *testing.T, fixture func(t *testing.T) Fixture) {
 		{"ReapElsewhere", (*suite).reapElsewhere},
 		{"CreateGivenUp", (*suite).createGivenUp},
 		{"ManyAtOnce", (*suite).many},
+		{"Checkpoint", (*suite).checkpoint},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			s := &suite{T: t, f: fixture(t)}
@@ -208,11 +210,15 @@ func (b *box) tryStart() error {
 	if err := b.inst.Start(b.s.ctx()); err != nil {
 		return err
 	}
-	var err error
-	if b.host, err = channel.DialHost(b.inst.Channels().Down, channel.Limits{}); err != nil {
+	return b.hello(b.inst.Channels().Down, 1)
+}
+
+// hello speaks to the guest over down as the host of a generation.
+func (b *box) hello(down net.Conn, generation uint64) (err error) {
+	if b.host, err = channel.DialHost(down, channel.Limits{}); err != nil {
 		return err
 	}
-	hello, err := json.Marshal(guest.Hello{Protocol: guest.Protocol, Build: "test", SandboxID: b.req.ID, Generation: 1})
+	hello, err := json.Marshal(guest.Hello{Protocol: guest.Protocol, Build: "test", SandboxID: b.req.ID, Generation: generation})
 	if err != nil {
 		return err
 	}

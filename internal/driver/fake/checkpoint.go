@@ -19,6 +19,9 @@ import (
 // finds it again. Nothing else of the guest survives.
 const MemoryFile = "memory"
 
+// memoryEnv names the variable by which a guest learns of it.
+const memoryEnv = "BELLJAR_FAKE_MEMORY"
+
 // The files of an image, as the gvisor driver writes them.
 const (
 	stateFile = "state"

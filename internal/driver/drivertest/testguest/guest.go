@@ -76,14 +76,17 @@ type server struct {
 	up   *channel.Guest
 	quit func()
 
-	mu   sync.Mutex
-	gen  uint64
-	code int
+	mu    sync.Mutex
+	gen   uint64
+	code  int
+	asked int
 }
 
 func (g *server) handler() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("POST /v1/hello", g.hello)
+	m.HandleFunc("POST /v1/quiesce", quiesce)
+	m.HandleFunc("POST /v1/test/count", g.count)
 	m.HandleFunc("GET /v1/ping", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	m.HandleFunc("GET /v1/test/bytes", g.bytes)
 	m.HandleFunc("PUT /v1/test/sum", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, sum(r.Body)) })
@@ -110,6 +113,39 @@ func (g *server) hello(w http.ResponseWriter, r *http.Request) {
 	g.mu.Unlock()
 	// The build is the host's word: a test guest is built apart.
 	json.NewEncoder(w).Encode(guest.HelloReply{Protocol: guest.Protocol, Build: h.Build, BootID: "test", Users: []string{"root"}})
+}
+
+// quiesce has the conversation end at the seam that the host names.
+func quiesce(w http.ResponseWriter, r *http.Request) {
+	seam, err := hex.DecodeString(r.Header.Get(guest.HeaderSeam))
+	if err != nil || !channel.ExpectSeam(r.Context(), seam) {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// MemoryEnv names a variable with the path of a file in which the guest keeps
+// its count, for drivers to whom a file is all the memory that they can save.
+const MemoryEnv = "BELLJAR_FAKE_MEMORY"
+
+// count answers with how often it has been asked.
+func (g *server) count(w http.ResponseWriter, r *http.Request) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	path := os.Getenv(MemoryEnv)
+	if b, err := os.ReadFile(path); path != "" && err == nil {
+		g.asked, _ = strconv.Atoi(string(b)) // its own
+	}
+	g.asked++
+	text := strconv.Itoa(g.asked)
+	if path != "" {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+	}
+	io.WriteString(w, text)
 }
 
 func count(r *http.Request) int64 {
