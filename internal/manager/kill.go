@@ -127,7 +127,7 @@ func (m *Manager) buried(e *entry, reason string) {
 		r.Sandbox.EndedAt = time.Now().Round(0)
 		r.endCommand(sandbox.EndedWith(r.Sandbox.EndReason, r.Sandbox.EndMessage, r.Sandbox.EndedAt))
 		r.Sandbox.EndsAt, r.Deadline, r.Remaining = time.Time{}, 0, 0
-		r.Sandbox.ImageBytes, r.Env = 0, nil
+		r.Sandbox.PausedAt, r.Sandbox.ImageBytes, r.Env = time.Time{}, 0, nil
 	})
 	m.release(e)
 	m.arm(e) // no deadline: stops the timer

@@ -27,7 +27,7 @@ func (m *Manager) Pause(ctx context.Context, ref string) (sandbox.Sandbox, error
 
 // pause is Pause, for a caller's sake or because the timeout is over.
 func (m *Manager) pause(ctx context.Context, e *entry, timeout bool) error {
-	for {
+	for ctx.Err() == nil {
 		sb, changed := e.watch()
 		switch sb.State {
 		case sandbox.Paused:
@@ -45,6 +45,7 @@ func (m *Manager) pause(ctx context.Context, e *entry, timeout bool) error {
 			return notRunning(sb)
 		}
 	}
+	return canceled(ctx)
 }
 
 // pausable tells what of a sandbox cannot be paused, before anything is done.

@@ -82,7 +82,7 @@ func (e *entry) stopWork(ctx context.Context) error {
 
 // awake waits until the sandbox runs, resuming it when it is paused.
 func (m *Manager) awake(ctx context.Context, e *entry) error {
-	for {
+	for ctx.Err() == nil {
 		sb, changed := e.watch()
 		switch sb.State {
 		case sandbox.Running:
@@ -99,6 +99,7 @@ func (m *Manager) awake(ctx context.Context, e *entry) error {
 			return notRunning(sb)
 		}
 	}
+	return canceled(ctx)
 }
 
 // running waits until the sandbox runs, without resuming it: for those who
@@ -166,7 +167,7 @@ func (m *Manager) retrying(ctx context.Context, e *entry, what string, f func() 
 	}
 }
 
-// keep is what a sandbox's timeout has left while it is paused.
+// stopClock keeps what the timeout has left for the time after a pause.
 func (r *Record) stopClock() {
 	if r.Deadline != 0 {
 		r.Remaining = max(time.Duration(r.Deadline-monotonic()), time.Millisecond)

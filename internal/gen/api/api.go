@@ -84,7 +84,7 @@ type Info struct {
 	// Instance New at every start of the daemon.
 	Instance string `json:"instance"`
 
-	// Live Sandboxes that hold resources.
+	// Live Sandboxes that are not dead.
 	Live int `json:"live"`
 
 	// Mode "daemon" or "in-process".
