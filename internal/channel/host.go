@@ -42,7 +42,7 @@ func DialHost(conn net.Conn, l Limits) (*Host, error) {
 		b.Close()
 		return nil, sandbox.Errorf(sandbox.Unavailable, "the channel to the sandbox broke as it was opened: %w", err)
 	}
-	return &Host{conn: b, cc: cc, slots: make(chan struct{}, l.Streams), readers: newReaders(l)}, nil
+	return &Host{conn: b, cc: cc, slots: make(chan struct{}, l.Streams), readers: newReaders(l, b.done)}, nil
 }
 
 func transport(l Limits) (*http2.Transport, error) {
@@ -67,22 +67,13 @@ func transport(l Limits) (*http2.Transport, error) {
 	return t, nil
 }
 
-// RoundTrip sends one request to the guest. It waits for a free stream as long
-// as the request's context lasts. Errors are [*sandbox.Error]; Unavailable
-// with a [*Fault] as cause when the guest broke the channel.
+// RoundTrip sends one request to the guest. It waits a while for a free stream.
+// Errors are [*sandbox.Error]; ResourceExhausted when none became free,
+// Unavailable with a [*Fault] as cause when the guest broke the channel.
 func (h *Host) RoundTrip(r *http.Request) (*http.Response, error) {
-	select {
-	case h.slots <- struct{}{}:
-	default:
-		select {
-		case h.slots <- struct{}{}:
-		case <-r.Context().Done():
-			closeBody(r)
-			return nil, ctxError(r.Context())
-		case <-h.conn.done:
-			closeBody(r)
-			return nil, h.gone(net.ErrClosed)
-		}
+	if err := h.enter(r.Context()); err != nil {
+		closeBody(r)
+		return nil, err
 	}
 	h.readers.relieve(time.Now())
 	h.conn.watch.granted.Add(1)
@@ -97,6 +88,40 @@ func (h *Host) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	h.wrap(resp)
 	return resp, nil
+}
+
+const (
+	// slotTime is how long a request waits for a stream.
+	slotTime = 10 * time.Second
+	// slotLook is how often it looks meanwhile whether one can be given up.
+	slotLook = 500 * time.Millisecond
+)
+
+// enter takes one of the streams.
+func (h *Host) enter(ctx context.Context) error {
+	select {
+	case h.slots <- struct{}{}:
+		return nil
+	default:
+	}
+	look, patience := time.NewTicker(slotLook), time.NewTimer(slotTime)
+	defer look.Stop()
+	defer patience.Stop()
+	for {
+		h.readers.relieve(time.Now())
+		select {
+		case h.slots <- struct{}{}:
+			return nil
+		case <-look.C:
+		case <-patience.C:
+			return sandbox.Errorf(sandbox.ResourceExhausted, "too many requests to this sandbox are under way: %d", cap(h.slots)).
+				WithHint("end some, or read what they answer, and try again")
+		case <-ctx.Done():
+			return ctxError(ctx)
+		case <-h.conn.done:
+			return h.gone(net.ErrClosed)
+		}
+	}
 }
 
 func closeBody(r *http.Request) {

@@ -12,21 +12,24 @@ import (
 
 // readers keeps watch over the bodies of a channel's answers. A body that
 // nobody reads holds part of the channel's budget; enough of them would hold
-// all of it, and no other answer could arrive. So the one that has been left
-// longest is given up when another request comes and the budget is nearly
-// spoken for. Output of processes can be asked for again from an offset.
+// all of it, and no other answer could arrive. So those that have been left
+// longest are given up while the budget is nearly spoken for. Output of processes can be asked for again from an offset.
 //
 // Invariant: a body that is being read holds nothing.
 type readers struct {
 	most    int           // bodies that may be left unread
 	patient time.Duration // how long a body may go unread before it counts
 
-	mu   sync.Mutex
-	open map[*body]struct{}
+	done <-chan struct{} // closed with the channel
+
+	mu       sync.Mutex
+	open     map[*body]struct{}
+	watching bool
 }
 
-func newReaders(l Limits) *readers {
+func newReaders(l Limits, done <-chan struct{}) *readers {
 	return &readers{
+		done:    done,
 		most:    max(1, l.BufferedBytes/l.StreamBytes*3/4),
 		patient: l.ReadTime,
 		open:    map[*body]struct{}{},
@@ -60,6 +63,33 @@ func (r *readers) add(b *body) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open[b] = struct{}{}
+	if len(r.open) >= r.most && !r.watching {
+		r.watching = true
+		go r.watch()
+	}
+}
+
+// watch gives up what is left unread for as long as there is much: answers that
+// are under way already wait for the room, too.
+func (r *readers) watch() {
+	tick := time.NewTicker(max(r.patient/4, time.Millisecond))
+	defer tick.Stop()
+	for r.goesOn() {
+		select {
+		case <-tick.C:
+			r.relieve(time.Now())
+		case <-r.done:
+			return
+		}
+	}
+}
+
+// goesOn reports whether there is something to watch, and else ends the watch.
+func (r *readers) goesOn() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watching = len(r.open) >= r.most
+	return r.watching
 }
 
 func (r *readers) drop(b *body) {

@@ -35,26 +35,71 @@ func (a *app) progress(what string) *progress {
 	return p
 }
 
-func (p *progress) run() {
+// longProgress is progress of work of minutes: without a terminal it says now
+// and then, in a line of its own, that it goes on.
+func (a *app) longProgress(what string) *progress {
+	p := &progress{out: a.err, what: what, stop: make(chan struct{}), done: make(chan struct{})}
+	if a.ttyErr() {
+		go p.run()
+	} else {
+		go p.lines()
+	}
+	return p
+}
+
+// lineEvery is how often work without a terminal says that it goes on.
+const lineEvery = 15 * time.Second
+
+func (p *progress) lines() {
 	defer close(p.done)
 	began := time.Now()
+	if !p.lasts() {
+		return
+	}
+	tick := time.NewTicker(lineEvery)
+	defer tick.Stop()
+	fmt.Fprintf(p.out, "%s\n", terminal.Escape(p.what))
+	for {
+		select {
+		case <-tick.C:
+			fmt.Fprintf(p.out, "%s (%ds)\n", terminal.Escape(p.line()), int(time.Since(began).Seconds()))
+		case <-p.stop:
+			return
+		}
+	}
+}
+
+// lasts reports whether the work is not over at once.
+func (p *progress) lasts() bool {
 	first := time.NewTimer(progressDelay)
 	defer first.Stop()
 	select {
 	case <-first.C:
+		return true
 	case <-p.stop:
+		return false
+	}
+}
+
+func (p *progress) line() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.detail == "" {
+		return p.what
+	}
+	return p.what + ": " + p.detail
+}
+
+func (p *progress) run() {
+	defer close(p.done)
+	began := time.Now()
+	if !p.lasts() {
 		return
 	}
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		p.mu.Lock()
-		line := p.what
-		if p.detail != "" {
-			line += ": " + p.detail
-		}
-		p.mu.Unlock()
-		fmt.Fprintf(p.out, "\r\x1b[K%s (%ds)", terminal.Escape(line), int(time.Since(began).Seconds()))
+		fmt.Fprintf(p.out, "\r\x1b[K%s (%ds)", terminal.Escape(p.line()), int(time.Since(began).Seconds()))
 		select {
 		case <-tick.C:
 		case <-p.stop:

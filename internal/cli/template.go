@@ -140,7 +140,7 @@ It runs mmdebstrap, and package scripts run in namespaces of their own.`,
 			if err != nil {
 				return err
 			}
-			p := a.progress("building " + argv[0])
+			p := a.longProgress("building " + argv[0])
 			o.Log = func(line string) {
 				p.set(line)
 				if verbose {

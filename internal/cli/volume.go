@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/belljar-sh/belljar/internal/config"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -30,6 +31,10 @@ type warner func(format string, args ...any)
 
 // openVolumes parses and opens every -v. On error all are closed.
 func openVolumes(specs []string, warn warner) (vols []*volume, err error) {
+	own, err := config.User()
+	if err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			closeVolumes(vols)
@@ -45,6 +50,9 @@ func openVolumes(specs []string, warn warner) (vols []*volume, err error) {
 		}
 		vols = append(vols, v)
 		if err := v.check(warn); err != nil {
+			return vols, err
+		}
+		if err := v.holdsOurs(own.State, own.Runtime); err != nil {
 			return vols, err
 		}
 	}
@@ -139,6 +147,33 @@ func (v *volume) check(warn warner) error {
 		v.warnHome(&st, warn)
 	}
 	return nil
+}
+
+// holdsOurs refuses what holds one of Belljar's own directories, or lies in one:
+// whoever reads them has the memory of paused sandboxes, and whoever writes them
+// decides what the next sandbox starts from.
+func (v *volume) holdsOurs(dirs ...string) error {
+	at, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", v.file.Fd()))
+	if err != nil {
+		return v.fail(sandbox.Denied, "", "its place cannot be told: %w", err)
+	}
+	for _, dir := range dirs {
+		real, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			real = filepath.Clean(dir) // it is not there yet, or its parents are not
+		}
+		if within(real, at) || within(at, real) {
+			return v.fail(sandbox.Denied, "mount a directory that holds only what the work needs, or keep Belljar's own files elsewhere: BELLJAR_STATE_DIR, BELLJAR_RUNTIME_DIR",
+				"Belljar keeps templates and images of all sandboxes in %s", real)
+		}
+	}
+	return nil
+}
+
+// within reports whether path is dir or lies beneath it; both are absolute and
+// clean.
+func within(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // checkAccess asks the kernel whether the caller may use the file, which

@@ -48,6 +48,12 @@ func TestOpenVolumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("HOME", filepath.Join(home, "me"))
+	own := filepath.Join(dir, "own")
+	t.Setenv("BELLJAR_STATE_DIR", filepath.Join(own, "state"))
+	t.Setenv("BELLJAR_RUNTIME_DIR", filepath.Join(own, "run"))
+	if err := os.MkdirAll(filepath.Join(own, "state", "templates"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -89,6 +95,10 @@ func TestOpenVolumes(t *testing.T) {
 		{"proc file", "/proc/version", "shows the host", ""},
 		{"sys", "/sys/kernel", "shows the host", ""},
 		{"loop", loop, "symbolic links", ""},
+		{"above our own", own, "Belljar keeps", ""},
+		{"our own", filepath.Join(own, "state"), "Belljar keeps", ""},
+		{"in our own", filepath.Join(own, "state", "templates"), "Belljar keeps", ""},
+		{"above all of it", dir, "Belljar keeps", "home directory"},
 		{"absent", filepath.Join(dir, "none"), "no such file", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -97,8 +97,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		reply.Fail(w, http.StatusBadRequest, "missing header")
 		return
 	}
+	if len(r.Header.Values(HeaderID)) > 1 || len(r.Header.Values(HeaderPort)) > 1 {
+		reply.Fail(w, http.StatusBadRequest, "more than one header says where the request goes")
+		return
+	}
 	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || n == 0 {
+	if err != nil || n == 0 || strconv.FormatUint(n, 10) != port {
 		reply.Fail(w, http.StatusBadRequest, "Invalid sandbox port")
 		return
 	}

@@ -165,6 +165,7 @@ func (k *keeper) serve(ctx context.Context) error {
 		g.Add(func() error { k.watchIdle(ctx); return nil }, func(error) { cancel() })
 	}
 	g.Add(func() error { k.watchLog(ctx); return nil }, func(error) { cancel() })
+	g.Add(func() error { watchHeap(ctx); return nil }, func(error) { cancel() })
 	if k.opts.Ready != nil {
 		k.opts.Ready()
 	}

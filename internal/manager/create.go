@@ -4,7 +4,9 @@ import (
 	"context"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/belljar-sh/belljar/internal/daemon/fdpass"
@@ -88,6 +90,10 @@ type create struct {
 func (c *create) check() error {
 	if err := c.spec.Validate(); err != nil {
 		return err
+	}
+	if n := runtime.NumCPU(); c.spec.Limits.CPUs > float64(n) {
+		return sandbox.Errorf(sandbox.Invalid, "this host has %d processors", n).
+			WithField("cpus", strconv.FormatFloat(c.spec.Limits.CPUs, 'g', -1, 64)).WithHint("ask for %d or less, or leave it out", n)
 	}
 	for k := range c.spec.Labels {
 		if err := sandbox.CheckName("label", k); err != nil {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -58,6 +59,23 @@ func newLink(ctx context.Context, dst, src *net.UnixConn) (l *link, err error) {
 	}
 	l.stop = context.AfterFunc(ctx, l.shutdown)
 	return l, nil
+}
+
+// linked runs do with a link in a thread of its own, which ends with it: there
+// may be many at once, and the runtime would keep their threads for good.
+func linked(ctx context.Context, dst, src *net.UnixConn, do func(*link) error) error {
+	l, err := newLink(ctx, dst, src)
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		err := do(l)
+		l.close()
+		done <- err
+	}()
+	return <-done
 }
 
 func dup(c *net.UnixConn) (int, error) {

@@ -57,12 +57,7 @@ func (s *Source) Send(ctx context.Context, dst *net.UnixConn, head []byte) error
 	if left == 0 {
 		return nil
 	}
-	l, err := newLink(ctx, dst, s.Conn)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	return l.move(left)
+	return linked(ctx, dst, s.Conn, func(l *link) error { return l.move(left) })
 }
 
 // Frames tells a stream's frames apart from outside. It is told of every byte,
@@ -98,11 +93,11 @@ func (s *Source) SendFrames(ctx context.Context, dst *net.UnixConn, head []byte,
 	if err := s.little(ctx, dst, f); err != nil || f.Ended() {
 		return err
 	}
-	l, err := newLink(ctx, dst, s.Conn)
-	if err != nil {
-		return err
-	}
-	defer l.close()
+	return linked(ctx, dst, s.Conn, func(l *link) error { return l.frames(f) })
+}
+
+// frames moves frames up to the end of f.
+func (l *link) frames(f Frames) error {
 	buf := make([]byte, lookAhead)
 	for !f.Ended() {
 		if n := f.Bulk(); n >= leastMoved {

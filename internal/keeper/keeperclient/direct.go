@@ -15,6 +15,7 @@ import (
 	"github.com/belljar-sh/belljar/internal/keeper/sock"
 	"github.com/belljar-sh/belljar/internal/keeper/wire"
 	"github.com/belljar-sh/belljar/internal/relay"
+	"github.com/belljar-sh/belljar/sandbox"
 )
 
 // headBuffer holds the head of an answer, and what of its body has come with
@@ -74,6 +75,10 @@ func (g *Guest) exchange(conn *net.UnixConn, r *http.Request) (*http.Response, e
 	resp, err := http.ReadResponse(br, r)
 	if serr := sent(); serr != nil && (err != nil || resp.StatusCode < 400) {
 		err = serr
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) && r.Body != nil {
+		err = sandbox.Errorf(sandbox.Invalid, "the request's body ended before its %d bytes", r.ContentLength).
+			WithField("Content-Length", strconv.FormatInt(r.ContentLength, 10)).WithHint("nothing has been written; send it whole")
 	}
 	if err != nil {
 		return nil, err
