@@ -233,7 +233,7 @@ func (m *Manager) removeLog(id sandbox.ID) {
 // How long, and how many, dead records are kept.
 const (
 	deadLife  = 24 * time.Hour
-	deadCount = 1000
+	deadCount = 200
 	collectAt = time.Hour
 )
 
