@@ -55,6 +55,9 @@ func (b *box) checkpoint(ctx context.Context, req *wire.Checkpoint, t *timeline)
 	step := t.start("quiesce")
 	conn, err := b.rest(ctx)
 	if err != nil {
+		// The guest may have come half to rest, and serves nothing until it
+		// hears the next hello.
+		b.wake(ctx, &req.Hello)
 		return 0, err
 	}
 	step()
@@ -140,6 +143,25 @@ func (b *box) rest(ctx context.Context) (net.Conn, error) {
 		return nil, err
 	}
 	return conn, nil
+}
+
+// wake says hello to a guest that has been asked to rest and has not let go of
+// its channel. One that does not answer is ended: nobody could use it.
+func (b *box) wake(ctx context.Context, h *guest.Hello) {
+	b.mu.Lock()
+	down, running := b.down, b.status.Running
+	b.mu.Unlock()
+	if down == nil || !running {
+		return // it has ended, or been ended
+	}
+	h.Start = nil
+	if _, err := b.sayHello(ctx, down, h); err != nil {
+		b.fault(err)
+		return
+	}
+	b.mu.Lock()
+	b.status.Generation = h.Generation
+	b.mu.Unlock()
 }
 
 // goOn says hello to a guest at rest.

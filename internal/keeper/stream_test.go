@@ -13,8 +13,10 @@ import (
 
 	"github.com/belljar-sh/belljar/internal/channel"
 	"github.com/belljar-sh/belljar/internal/driver/fake"
+	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/internal/keeper"
 	"github.com/belljar-sh/belljar/internal/keeper/keeperclient"
+	"github.com/belljar-sh/belljar/internal/keeper/wire"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -176,4 +178,68 @@ func longDir(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// TestGuestThatDoesNotRest: a sandbox whose guest does not come to rest is not
+// saved, and goes on under the generation of the hello.
+func TestGuestThatDoesNotRest(t *testing.T) {
+	k := start(t, keeper.Options{}, fake.Options{})
+	id := k.create(t)
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// The test guest knows no such route.
+	_, err := k.Checkpoint(t.Context(), id, wire.Checkpoint{Dir: dir, Hello: guest.Hello{Generation: 8}})
+	if err == nil {
+		t.Fatal("a sandbox that is not at rest was saved")
+	}
+	if resp, got := k.ask(t, id, 8, "GET", "/v1/ping", nil); resp.StatusCode != http.StatusNoContent {
+		t.Errorf("ping afterwards: %d: %s (after %v)", resp.StatusCode, got, err)
+	}
+	if resp, _ := k.ask(t, id, 7, "GET", "/v1/ping", nil); resp.StatusCode != http.StatusConflict {
+		t.Errorf("ping of the old generation: %d", resp.StatusCode)
+	}
+}
+
+// TestKeeperGoesInADirectRequest: that a keeper broke off is not blamed on the
+// request, whose sender would not try again then.
+func TestKeeperGoesInADirectRequest(t *testing.T) {
+	k := start(t, keeper.Options{}, fake.Options{})
+	id := k.create(t)
+	r := guestRequest(t, "POST", "/v1/test/echo", strings.NewReader("x"))
+	resp, err := k.Guest(id, 7).Direct(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	// A listener that takes a request and goes.
+	dir := keeperDir(t)
+	l, err := net.Listen("unix", filepath.Join(dir, wire.SocketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		c.Read(make([]byte, 4096))
+		c.Close()
+	}()
+	gone := keeperclient.New(dir)
+	defer gone.Close()
+	_, err = gone.Guest(id, 7).Direct(guestRequest(t, "POST", "/v1/processes", strings.NewReader("{}")))
+	if sandbox.KindOf(err) != sandbox.Unavailable {
+		t.Errorf("%+v, want unavailable", sandbox.AsError(err))
+	}
+	_, err = k.Guest(id, 7).Direct(func() *http.Request {
+		r := guestRequest(t, "PUT", "/v1/test/drop", io.LimitReader(zeros{}, 1<<20))
+		r.ContentLength = 2 << 20
+		return r
+	}())
+	if sandbox.KindOf(err) != sandbox.Invalid {
+		t.Errorf("a body that ends early: %+v, want invalid", sandbox.AsError(err))
+	}
 }

@@ -75,10 +75,10 @@ func (g *Guest) exchange(conn *net.UnixConn, r *http.Request) (*http.Response, e
 	resp, err := http.ReadResponse(br, r)
 	if serr := sent(); serr != nil && (err != nil || resp.StatusCode < 400) {
 		err = serr
-	}
-	if errors.Is(err, io.ErrUnexpectedEOF) && r.Body != nil {
-		err = sandbox.Errorf(sandbox.Invalid, "the request's body ended before its %d bytes", r.ContentLength).
-			WithField("Content-Length", strconv.FormatInt(r.ContentLength, 10)).WithHint("nothing has been written; send it whole")
+		if errors.Is(serr, io.ErrUnexpectedEOF) { // of the body; a keeper that dies gives EPIPE or a reset
+			err = sandbox.Errorf(sandbox.Invalid, "the request's body ended before its %d bytes", r.ContentLength).
+				WithField("Content-Length", strconv.FormatInt(r.ContentLength, 10)).WithHint("send all of it")
+		}
 	}
 	if err != nil {
 		return nil, err
