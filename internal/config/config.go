@@ -36,6 +36,9 @@ const (
 	templates  = "templates"
 	logs       = "logs"
 	images     = "images"
+	snapshots  = "snapshots"
+	forks      = "forks"
+	key        = "installation.key"
 	keepers    = "keepers"
 	daemonLock = "daemon.lock"
 	daemonSock = "daemon.sock"
@@ -54,6 +57,15 @@ func (d Dirs) Logs() string { return filepath.Join(d.State, logs) }
 
 // Images holds the memory and files of paused sandboxes, by sandbox.
 func (d Dirs) Images() string { return filepath.Join(d.State, images) }
+
+// Snapshots holds snapshots, by their ID.
+func (d Dirs) Snapshots() string { return filepath.Join(d.State, snapshots) }
+
+// Forks holds the images that forks are made from, for as long as that takes.
+func (d Dirs) Forks() string { return filepath.Join(d.State, forks) }
+
+// Key is the installation's key: what it has saved it knows by it.
+func (d Dirs) Key() string { return filepath.Join(d.State, key) }
 
 // DaemonLog is what the daemon says of itself.
 func (d Dirs) DaemonLog() string { return filepath.Join(d.State, daemonLog) }
@@ -139,7 +151,7 @@ func (d Dirs) MakeRuntime() error {
 
 // MakeState makes the state directory and those inside it, and checks them.
 func (d Dirs) MakeState() error {
-	for _, dir := range []string{d.State, d.Templates(), d.Logs(), d.Images()} {
+	for _, dir := range []string{d.State, d.Templates(), d.Logs(), d.Images(), d.Snapshots(), d.Forks()} {
 		if err := Private(dir); err != nil {
 			return err
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/belljar-sh/belljar/internal/daemon/httpapi"
 	"github.com/belljar-sh/belljar/internal/e2b"
 	"github.com/belljar-sh/belljar/internal/manager"
+	"github.com/belljar-sh/belljar/internal/manager/image"
 	"github.com/belljar-sh/belljar/internal/store"
 	"github.com/belljar-sh/belljar/sandbox"
 )
@@ -123,10 +124,15 @@ func (d *daemon) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	key, err := image.LoadKey(d.o.Dirs.Key())
+	if err != nil {
+		return err
+	}
 	d.m, err = manager.Open(ctx, manager.Options{
 		Keepers: d.o.Keepers, Templates: d.o.Templates, Journal: d.journal,
 		Boundaries: d.o.Boundaries, Guest: d.o.Guest, Build: d.o.Build,
-		LogDir: d.o.Dirs.Logs(), ImageDir: d.o.Dirs.Images(), Log: d.o.Log, Crash: d.crash(),
+		LogDir: d.o.Dirs.Logs(), Log: d.o.Log, Crash: d.crash(),
+		Images: image.New(d.o.Dirs.Images(), key), Snapshots: image.New(d.o.Dirs.Snapshots(), key), Forks: image.New(d.o.Dirs.Forks(), key),
 	})
 	if err != nil {
 		return err

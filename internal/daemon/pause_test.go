@@ -332,7 +332,11 @@ func TestDamagedImage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	images := image.New(in.dirs.Images())
+	key, err := image.LoadKey(in.dirs.Key())
+	if err != nil {
+		t.Fatal(err)
+	}
+	images := image.New(in.dirs.Images(), key)
 	ours := reseal(t, images, ref, "another-build")
 	refused("another-build")
 	reseal(t, images, ref, ours)
@@ -371,7 +375,7 @@ func reseal(t *testing.T, images *image.Store, ref, build string) (was string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	was, m.Build = m.Build, build
+	was, m.Build, m.Files = m.Build, build, nil
 	if err := errors.Join(os.Rename(images.Path(id), images.Draft(id)), images.Seal(m), images.Publish(id)); err != nil {
 		t.Fatal(err)
 	}

@@ -27,8 +27,11 @@ type Options struct {
 	// sandbox.DefaultLimits.
 	Defaults sandbox.Limits
 	LogDir   string // captured output; empty: capture is unsupported
-	ImageDir string // of paused sandboxes; empty: pause is unsupported
-	Log      *slog.Logger
+	// Images, Snapshots and Forks keep the images of paused sandboxes, those of
+	// snapshots, and those that forks are made from, which last no longer than
+	// that. nil, all three: none of it is supported.
+	Images, Snapshots, Forks *image.Store
+	Log                      *slog.Logger
 	// Crash, when set, is called at every crash point. Tests only.
 	Crash func(point string)
 }
@@ -76,9 +79,7 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 		creates: make(chan struct{}, max(4, 2*runtime.NumCPU())),
 		maxDead: deadCount,
 	}
-	if o.ImageDir != "" {
-		m.images = image.New(o.ImageDir)
-	}
+	m.images = o.Images
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if o.Journal != nil {
 		if err := m.adopt(ctx); err != nil {

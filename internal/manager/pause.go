@@ -172,12 +172,18 @@ func (m *Manager) seal(ctx context.Context, e *entry) error {
 	if err != nil {
 		return err
 	}
-	return m.images.Seal(&image.Manifest{
-		Version: image.Version, Sandbox: e.id, Generation: r.Sandbox.Generation,
-		Build: m.o.Build, Boundary: r.Sandbox.Isolation.Effective, Template: template,
-		Limits: r.Limits, Explicit: r.Explicit, User: r.Sandbox.User, Hostname: r.Sandbox.Hostname,
+	return m.images.Seal(m.manifest(&r, template))
+}
+
+// manifest is that of a memory image of a sandbox that is saved now.
+func (m *Manager) manifest(r *Record, t image.Template) *image.Manifest {
+	sb := &r.Sandbox
+	return &image.Manifest{
+		Version: image.Version, Kind: sandbox.KindMemory, Sandbox: sb.ID, Generation: sb.Generation,
+		Build: m.o.Build, Boundary: sb.Isolation.Effective, Template: t,
+		Limits: r.Limits, Explicit: r.Explicit, User: sb.User, Workdir: sb.Workdir, Hostname: sb.Hostname, Env: r.Env,
 		SavedAt: time.Now().UTC().Round(0),
-	})
+	}
 }
 
 // template tells what is known of a template: of one that is gone its name.
@@ -188,7 +194,7 @@ func (m *Manager) template(ctx context.Context, name string) (image.Template, er
 	}
 	for _, t := range list {
 		if t.Name == name {
-			return image.Template{Name: name, Kind: t.Kind, Digest: t.Digest, CreatedAt: t.CreatedAt.UTC().Round(0)}, nil
+			return image.Template{Name: name, Kind: t.Kind, Digest: t.Digest, HostBacked: t.HostBacked, CreatedAt: t.CreatedAt.UTC().Round(0)}, nil
 		}
 	}
 	return image.Template{Name: name}, nil

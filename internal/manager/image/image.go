@@ -1,5 +1,6 @@
-// Package image keeps what is left of paused sandboxes: for each a directory
-// with the files that a driver wrote and a manifest that says what they are.
+// Package image keeps images of sandboxes, those of paused ones and those of
+// snapshots: for each a directory with the files that a driver wrote and a
+// manifest that says what they are.
 //
 //	DIR/ID/       complete: every file and the manifest are on disk
 //	DIR/ID.new/   being written, or left by a crash
@@ -8,8 +9,9 @@
 // checked against the manifest, and the manifest against the digest that it
 // carries: a file that has changed is an error that names it.
 //
-// Digests tell damage from the lack of it. They are no signature: who can write
-// to the state directory is the installation's owner.
+// Digests tell damage from the lack of it, and the signature what this
+// installation has written from what it has not: a memory image holds objects of
+// the guest's kernel, and who could make it read another's would have that kernel.
 package image
 
 import (
@@ -29,12 +31,33 @@ const ManifestName = "manifest.json"
 
 const unfinished = ".new"
 
-// Store is the directory of all images. It is safe for concurrent use, but one
-// image is for one goroutine at a time.
-type Store struct{ dir string }
+// Store is a directory of images. It is safe for concurrent use, but one image
+// is for one goroutine at a time.
+type Store struct {
+	dir string
+	key *Key
+}
 
-// New returns the images in dir, which exists with mode 0700.
-func New(dir string) *Store { return &Store{dir} }
+// New returns the images in dir, which exists with mode 0700. What is written is
+// signed with key, and what is read must be.
+func New(dir string, key *Key) *Store { return &Store{dir, key} }
+
+// Key is the one that signs.
+func (s *Store) Key() *Key { return s.key }
+
+// List returns the IDs of all complete images.
+func (s *Store) List() (out []sandbox.ID, err error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, sandbox.Errorf(sandbox.Internal, "images cannot be listed: %w", err).WithField("directory", s.dir)
+	}
+	for _, e := range entries {
+		if id, err := sandbox.ParseID(e.Name()); err == nil && e.IsDir() {
+			out = append(out, id)
+		}
+	}
+	return out, nil
+}
 
 // Path is where the complete image of a sandbox lies.
 func (s *Store) Path(id sandbox.ID) string { return filepath.Join(s.dir, string(id)) }
@@ -54,25 +77,28 @@ func (s *Store) Begin(id sandbox.ID) (string, error) {
 	return s.Draft(id), nil
 }
 
-// Seal writes the manifest of a draft that a driver has completed, fills in its
-// list of files and has all of it on disk. It may be called again.
+// Seal writes the manifest of a draft that a driver has completed, and has all of
+// it on disk. The list of files is filled in from the draft unless whoever wrote
+// them has told it. It may be called again.
 func (s *Store) Seal(m *Manifest) error {
-	dir := s.Draft(m.Sandbox)
-	var err error
-	if m.Files, err = digests(dir); err != nil {
-		return failed("cannot be read", m.Sandbox, err)
-	}
+	dir := s.Draft(m.ID())
 	if len(m.Files) == 0 {
-		return sandbox.Errorf(sandbox.Internal, "the image has no files").WithField("image", dir)
+		var err error
+		if m.Files, err = Digests(dir); err != nil {
+			return failed("cannot be read", m.ID(), err)
+		}
 	}
-	b, err := m.encode()
+	if err := m.check(); err != nil {
+		return failed("cannot be sealed", m.ID(), err)
+	}
+	b, err := m.encode(s.key)
 	if err != nil {
-		return failed("has a manifest that cannot be encoded", m.Sandbox, err)
+		return failed("has a manifest that cannot be encoded", m.ID(), err)
 	}
 	if err := writeSynced(filepath.Join(dir, ManifestName), b); err != nil {
-		return failed("cannot be written", m.Sandbox, err)
+		return failed("cannot be written", m.ID(), err)
 	}
-	return s.synced(m.Sandbox, dir)
+	return s.synced(m.ID(), dir)
 }
 
 // Publish gives a sealed draft its final name.
@@ -105,26 +131,43 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// Open returns the manifest of a complete image, once the manifest's digest, the
-// size of each file and the content of all but the pages agree with it. Any
-// that does not is a [sandbox.Conflict] naming the file.
-func (s *Store) Open(id sandbox.ID) (*Manifest, error) {
+// Open returns the manifest of a complete image, once the manifest's digest and
+// signature, the size of each file and the content of all but the pages agree
+// with it. Any that does not is a [sandbox.Conflict] naming the file.
+func (s *Store) Open(id sandbox.ID) (*Manifest, error) { return s.open(id, false) }
+
+// Verify is Open with every byte looked at, those of the pages too.
+func (s *Store) Verify(id sandbox.ID) (*Manifest, error) { return s.open(id, true) }
+
+func (s *Store) open(id sandbox.ID, full bool) (*Manifest, error) {
+	m, err := s.Manifest(id)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range m.Files {
+		if err := f.check(s.Path(id), full); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Manifest returns the manifest of a complete image when it is whole and signed,
+// without a look at the files that it names.
+func (s *Store) Manifest(id sandbox.ID) (*Manifest, error) {
 	dir := s.Path(id)
 	b, err := readSmall(filepath.Join(dir, ManifestName))
 	if err != nil {
 		return nil, damaged(dir, ManifestName, "cannot be read").WithCause(err)
 	}
 	m, err := Parse(b)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, damaged(dir, ManifestName, err.Error())
-	}
-	if m.Sandbox != id {
-		return nil, damaged(dir, ManifestName, "is of the sandbox "+string(m.Sandbox))
-	}
-	for _, f := range m.Files {
-		if err := f.check(dir); err != nil {
-			return nil, err
-		}
+	case m.ID() != id:
+		return nil, damaged(dir, ManifestName, "is of "+string(m.ID()))
+	case !m.SignedBy(s.key):
+		return nil, damaged(dir, ManifestName, "is signed by another installation")
 	}
 	return m, nil
 }
@@ -134,7 +177,14 @@ func (s *Store) Remove(id sandbox.ID) error {
 	if _, err := sandbox.ParseID(string(id)); err != nil {
 		return err // it becomes a part of a path
 	}
-	if err := errors.Join(os.RemoveAll(s.Path(id)), os.RemoveAll(s.Draft(id))); err != nil {
+	err := os.RemoveAll(s.Draft(id))
+	// A half removed image must not have the name of a complete one.
+	if rerr := os.Rename(s.Path(id), s.Draft(id)); rerr == nil {
+		err = errors.Join(err, os.RemoveAll(s.Draft(id)))
+	} else if !errors.Is(rerr, fs.ErrNotExist) {
+		err = errors.Join(err, rerr)
+	}
+	if err != nil {
 		return failed("cannot be removed", id, err)
 	}
 	return nil
@@ -162,11 +212,11 @@ func failed(how string, id sandbox.ID, err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		kind = sandbox.ResourceExhausted
 	}
-	return sandbox.Errorf(kind, "the image of the sandbox %s: %w", how, err).WithField("sandbox", string(id))
+	return sandbox.Errorf(kind, "the image %s: %w", how, err).WithField("image", string(id))
 }
 
 func damaged(dir, name, how string) *sandbox.Error {
-	return sandbox.Errorf(sandbox.Conflict, "a file of the paused sandbox's image %s", how).
+	return sandbox.Errorf(sandbox.Conflict, "a file of the image %s", how).
 		WithField("file", filepath.Join(dir, name)).
-		WithHint("put the file back as it was, or kill the sandbox: what is damaged is not resumed")
+		WithHint("put the file back as it was, or give the sandbox or snapshot up: what is damaged is not restored")
 }

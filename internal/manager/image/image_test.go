@@ -12,7 +12,7 @@ import (
 // saved makes a complete image of three files.
 func saved(t testing.TB) (*Store, sandbox.ID) {
 	t.Helper()
-	s, id := New(t.TempDir()), sandbox.NewID()
+	s, id := New(t.TempDir(), NewKey()), sandbox.NewID()
 	dir, err := s.Begin(id)
 	if err != nil {
 		t.Fatal(err)
@@ -23,7 +23,7 @@ func saved(t testing.TB) (*Store, sandbox.ID) {
 		}
 	}
 	m := &Manifest{
-		Version: Version, Sandbox: id, Generation: 3, Build: "b", Boundary: sandbox.GVisor,
+		Version: Version, Kind: sandbox.KindMemory, Sandbox: id, Generation: 3, Build: "b", Boundary: sandbox.GVisor,
 		Template: Template{Name: "host", Kind: "host"}, Limits: sandbox.DefaultLimits(2), User: "user", Hostname: "h",
 	}
 	for range 2 { // Seal may be called again
@@ -112,7 +112,7 @@ func TestFlippedBits(t *testing.T) {
 }
 
 func TestNamesOfOthers(t *testing.T) {
-	s := New(t.TempDir())
+	s := New(t.TempDir(), NewKey())
 	if err := s.Remove("../x"); err == nil {
 		t.Error("a path was taken for an ID")
 	}
@@ -122,7 +122,7 @@ func TestNamesOfOthers(t *testing.T) {
 }
 
 func FuzzManifest(f *testing.F) {
-	b, err := (&Manifest{Version: Version, Sandbox: sandbox.NewID(), Files: []File{{Name: "state"}}}).encode()
+	b, err := (&Manifest{Version: Version, Kind: sandbox.KindMemory, Sandbox: sandbox.NewID(), Files: []File{{Name: "state"}}}).encode(NewKey())
 	if err != nil {
 		f.Fatal(err)
 	}
