@@ -209,69 +209,19 @@ func (c *create) build(ctx context.Context) (Created, error) {
 	}
 	m.crash(CrashCreateJournalled)
 
-	root, k, err := c.prepare(ctx)
-	if root.Release != nil {
-		defer root.Release()
-	}
+	sb := e.snapshot()
+	made, err := m.launch(ctx, e, c.request(), launching{
+		resolve:    func(ctx context.Context) (Resolved, error) { return m.o.Templates.Resolve(ctx, sb.Template, sb.User) },
+		files:      c.files,
+		assigned:   func(r *Record) { r.Sandbox.Generation = 1 },
+		step:       c.step,
+		atAcquired: CrashCreateAcquired, atAssigned: CrashCreateAssigned, atSent: CrashCreateSent,
+	})
 	if err != nil {
 		return Created{}, err
 	}
-	m.crash(CrashCreateAcquired)
-	if err := c.assign(k); err != nil {
-		return Created{}, err
-	}
-	m.crash(CrashCreateAssigned)
-
-	ticket := ""
-	if len(c.files) > 0 {
-		if ticket, err = k.SendFiles(ctx, c.files); err != nil {
-			return Created{}, err
-		}
-	}
-	req := c.request(root, ticket)
-	began := time.Now()
-	if m.o.Crash != nil {
-		stop := time.AfterFunc(5*time.Millisecond, func() { m.crash(CrashCreateSent) })
-		defer stop.Stop()
-	}
-	made, err := k.Create(ctx, req)
-	if err != nil {
-		return Created{}, err
-	}
-	for _, s := range made.Timeline {
-		c.step("keeper: "+s.Name, began.Add(s.Start), s.Took)
-	}
-	c.step("create", began, time.Since(began))
 	m.crash(CrashCreateCreated)
 	return c.finish(made)
-}
-
-// prepare resolves the template and gets a keeper, at the same time: starting
-// a keeper takes as long as the rest.
-func (c *create) prepare(ctx context.Context) (Resolved, Keeper, error) {
-	type result struct {
-		root Resolved
-		err  error
-	}
-	resolved := make(chan result, 1)
-	sb := c.e.snapshot()
-	go func() {
-		began := time.Now()
-		root, err := c.m.o.Templates.Resolve(ctx, sb.Template, sb.User)
-		if err == nil {
-			c.step("template", began, time.Since(began))
-		}
-		resolved <- result{root, err}
-	}()
-	began := time.Now()
-	k, err := c.m.o.Keepers.Acquire(ctx, c.m.load)
-	took := time.Since(began)
-	r := <-resolved
-	c.step("keeper", began, took)
-	if r.err != nil {
-		return r.root, nil, r.err // the caller's mistake goes before the host's
-	}
-	return r.root, k, err
 }
 
 func (c *create) step(name string, began time.Time, took time.Duration) {
@@ -280,31 +230,17 @@ func (c *create) step(name string, began time.Time, took time.Duration) {
 	c.steps = append(c.steps, sandbox.Step{Name: name, Start: began.Sub(c.began), Took: took})
 }
 
-// assign writes down where the sandbox is about to be.
-func (c *create) assign(k Keeper) error {
-	c.e.mu.Lock()
-	c.e.keeper = k
-	c.e.mu.Unlock()
-	return c.m.update(c.e, func(r *Record) ([]sandbox.Event, error) {
-		r.Keeper, r.Instance = k.Name(), k.Instance()
-		r.Sandbox.Generation = 1
-		return nil, nil
-	})
-}
-
 // request is what the keeper is asked.
-func (c *create) request(root Resolved, ticket string) *wire.Create {
+func (c *create) request() *wire.Create {
 	r := c.e.rec // nobody else writes it while Creating
 	req := &wire.Create{
 		ID: r.Sandbox.ID, Boundary: r.Sandbox.Isolation.Effective,
-		Root: root.Root, Guest: c.m.o.Guest, User: root.User,
+		Guest:  c.m.o.Guest,
 		Limits: r.Limits, Explicit: r.Explicit,
 		Hello: c.m.hello(&r, 1),
 	}
-	for i, mount := range c.spec.Mounts {
-		req.Mounts = append(req.Mounts, wire.Mount{
-			Ticket: ticket, Index: i, Target: mount.Target, ReadOnly: mount.ReadOnly,
-		})
+	for _, mount := range c.spec.Mounts {
+		req.Mounts = append(req.Mounts, wire.Mount{Target: mount.Target, ReadOnly: mount.ReadOnly})
 	}
 	if c.start != nil {
 		req.Hello.Start = &c.start.Start
@@ -320,16 +256,8 @@ func explicit(l sandbox.Limits) driver.Explicit {
 }
 
 // finish makes the sandbox Running.
-func (c *create) finish(made *wire.Created) (Created, error) {
+func (c *create) finish(made *launched) (Created, error) {
 	m, e := c.m, c.e
-	// The keeper has checked it too.
-	var asked *guest.Start
-	if c.start != nil {
-		asked = &c.start.Start
-	}
-	if err := made.Reply.Check(asked); err != nil {
-		return Created{}, badGuest("an answer that cannot be: %v", err)
-	}
 	limits := append(slices.Clone(made.Limits), c.guestLimits(made.Limits)...)
 	out := Created{Process: made.Reply.Process, StartError: made.Reply.StartError}
 	err := m.move(e, sandbox.Running, "the guest has answered", func(r *Record) {

@@ -39,7 +39,15 @@ func TestHostileHello(t *testing.T) {
 			e := m.newEntry(Record{Sandbox: sandbox.Sandbox{ID: sandbox.NewID(), State: sandbox.Creating}})
 			e.keeper = hostile{404, text(`{"error":{"kind":"not_found","message":"no"}}`)}
 			c := &create{m: m, e: e, start: tt.start}
-			out, err := c.finish(&wire.Created{Reply: tt.reply})
+			var asked *guest.Start
+			if tt.start != nil {
+				asked = &tt.start.Start
+			}
+			var out Created
+			made, err := answered(&wire.Created{Reply: tt.reply}, asked)
+			if err == nil {
+				out, err = c.finish(made)
+			}
 			if (err != nil) != tt.fails || tt.fails && sandbox.KindOf(err) != sandbox.Internal {
 				t.Fatalf("got %v, want failure %v", err, tt.fails)
 			}

@@ -104,42 +104,18 @@ func sameTemplate(then, now image.Template) error {
 }
 
 // restore has a keeper make the sandbox from its image.
-func (m *Manager) restore(ctx context.Context, e *entry, r *Record, root Resolved) (*wire.Created, error) {
-	k, err := m.o.Keepers.Acquire(ctx, m.load)
-	if err != nil {
-		return nil, err
-	}
-	e.mu.Lock()
-	e.keeper = k
-	e.mu.Unlock()
-	if err := m.update(e, func(r *Record) ([]sandbox.Event, error) {
-		r.Keeper, r.Instance = k.Name(), k.Instance()
-		return nil, nil
-	}); err != nil {
-		return nil, err
-	}
-	if m.o.Crash != nil {
-		stop := time.AfterFunc(5*time.Millisecond, func() { m.crash(CrashResumeSent) })
-		defer stop.Stop()
-	}
-	made, err := k.Create(ctx, &wire.Create{
+func (m *Manager) restore(ctx context.Context, e *entry, r *Record, root Resolved) (*launched, error) {
+	return m.launch(ctx, e, &wire.Create{
 		ID: e.id, Boundary: r.Sandbox.Isolation.Effective,
 		Root: root.Root, Guest: m.o.Guest, User: root.User,
 		Limits: r.Limits, Explicit: r.Explicit,
 		Hello: m.hello(r, r.Sandbox.Generation+1),
 		Image: m.images.Path(e.id),
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := made.Reply.Check(nil); err != nil {
-		return nil, badGuest("an answer that cannot be: %v", err)
-	}
-	return made, nil
+	}, launching{atSent: CrashResumeSent})
 }
 
 // resumed makes the sandbox Running. From then on its image is the past.
-func (m *Manager) resumed(ctx context.Context, e *entry, made *wire.Created) error {
+func (m *Manager) resumed(ctx context.Context, e *entry, made *launched) error {
 	err := m.move(e, sandbox.Running, "the guest has answered", func(r *Record) {
 		r.Sandbox.Generation++
 		r.Sandbox.Limits = renewed(r.Sandbox.Limits, made.Limits)
