@@ -72,11 +72,13 @@ type Resizer interface {
 }
 
 // Checkpointer is an optional interface of an [Instance] that can write its
-// memory and file changes into dir (empty, 0700). With leaveRunning it goes on
-// afterwards; else it stays stopped, and Kill is all that is left to do with
-// it. When it fails, it goes on.
+// memory and file changes into dir (empty, 0700); that they reach the disk is for
+// the caller to see to. With leaveRunning it goes on afterwards; else it stays
+// stopped until it is killed, or told to Continue after all. When it fails, it
+// goes on.
 type Checkpointer interface {
 	Checkpoint(ctx context.Context, dir string, leaveRunning bool) error
+	Continue(ctx context.Context) error
 }
 
 // Restorer is an optional interface of an [Instance] that can be started from
@@ -86,6 +88,13 @@ type Checkpointer interface {
 // descriptors that it knows.
 type Restorer interface {
 	Restore(ctx context.Context, dir string) error
+}
+
+// File is one file of what a [Checkpointer] wrote.
+type File struct {
+	Name   string `json:"name"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"` // in hexadecimal
 }
 
 // Channels are the two streams between host and guest.

@@ -4,15 +4,17 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/belljar-sh/belljar/internal/channel"
 	"github.com/belljar-sh/belljar/internal/driver"
+	"github.com/belljar-sh/belljar/internal/filesum"
 	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/internal/keeper/sock"
 	"github.com/belljar-sh/belljar/internal/keeper/wire"
@@ -35,30 +37,33 @@ func (k *keeper) checkpoint(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	t := &timeline{begin: time.Now()}
-	n, err := b.checkpoint(k.life, &req, t)
+	done, err := b.checkpoint(k.life, &req, t)
 	if err != nil {
 		writeError(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, wire.Checkpointed{Status: b.snapshot(), Bytes: n, Timeline: t.steps()})
+	done.Status, done.Timeline = b.snapshot(), t.steps()
+	writeJSON(w, http.StatusOK, done)
 }
 
 // checkpoint brings the guest to rest, has the driver write the image, and lets
-// the guest go on, or ends it.
-func (b *box) checkpoint(ctx context.Context, req *wire.Checkpoint, t *timeline) (int64, error) {
+// the guest go on, or ends it. A sandbox that goes on does not wait for the disk;
+// one that ends does so when all of it is there.
+func (b *box) checkpoint(ctx context.Context, req *wire.Checkpoint, t *timeline) (*wire.Checkpointed, error) {
 	c, err := b.mayCheckpoint(req)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	b.saving.Lock()
 	defer b.saving.Unlock()
+	began := time.Now()
 	step := t.start("quiesce")
 	conn, err := b.rest(ctx)
 	if err != nil {
 		// The guest may have come half to rest, and serves nothing until it
 		// hears the next hello.
 		b.wake(ctx, &req.Hello)
-		return 0, err
+		return nil, err
 	}
 	step()
 	b.k.crash(AfterQuiesce)
@@ -67,23 +72,45 @@ func (b *box) checkpoint(ctx context.Context, req *wire.Checkpoint, t *timeline)
 	err = c.Checkpoint(ctx, req.Dir, req.Keep)
 	step()
 	b.k.crash(AfterCheckpoint)
+	done := &wire.Checkpointed{}
 	if err == nil && !req.Keep {
-		step = t.start("end")
-		conn.Close()
-		err = b.remove(ctx)
-		step()
-		return imageBytes(req.Dir), err
+		if done.Files, err = b.settle(req, t); err == nil {
+			step = t.start("end")
+			conn.Close()
+			err = b.remove(ctx)
+			step()
+			return done, err
+		}
+		err = errors.Join(err, c.Continue(ctx))
 	}
 	step = t.start("hello")
 	if gerr := b.goOn(ctx, conn, &req.Hello); gerr != nil {
 		b.fault(gerr)
-		return 0, sandbox.Errorf(sandbox.Internal, "the sandbox did not come back from its checkpoint and has been ended: %v", gerr).WithCause(gerr)
+		return nil, sandbox.Errorf(sandbox.Internal, "the sandbox did not come back from its checkpoint and has been ended: %v", gerr).WithCause(gerr)
 	}
 	step()
+	done.Stopped = time.Since(began)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return imageBytes(req.Dir), nil
+	done.Files, err = b.settle(req, t)
+	return done, err
+}
+
+// settle has an image on disk and counts what it holds.
+func (b *box) settle(req *wire.Checkpoint, t *timeline) ([]driver.File, error) {
+	if req.Passing {
+		return nil, nil
+	}
+	defer t.start("sync")()
+	files, err := filesum.Sync(req.Dir, nil)
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return nil, sandbox.Errorf(sandbox.ResourceExhausted, "there is no room for the sandbox's image").WithField("image", req.Dir).WithCause(err)
+	case err != nil:
+		return nil, sandbox.Errorf(sandbox.Internal, "the sandbox's image cannot be brought to disk: %w", err).WithField("image", req.Dir)
+	}
+	return files, nil
 }
 
 func (b *box) mayCheckpoint(req *wire.Checkpoint) (driver.Checkpointer, error) {
@@ -181,20 +208,6 @@ func (b *box) goOn(ctx context.Context, conn net.Conn, h *guest.Hello) error {
 	b.mu.Unlock()
 	b.owners.Go(func() { b.watchDown(down) })
 	return nil
-}
-
-// imageBytes is the size of all files in dir.
-func imageBytes(dir string) (n int64) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return 0
-	}
-	for _, e := range entries {
-		if fi, err := os.Lstat(filepath.Join(dir, e.Name())); err == nil {
-			n += fi.Size()
-		}
-	}
-	return n
 }
 
 func notRunning(id sandbox.ID) error {

@@ -95,29 +95,31 @@ func (m *Manager) pauseNow(ctx context.Context, e *entry, timeout bool) error {
 	}
 	m.crash(CrashPauseBegun)
 	m.arm(e) // not Running: stops the timer
-	if err := m.checkpoint(ctx, e, dir); err != nil {
+	done, err := m.checkpoint(ctx, e, wire.Checkpoint{Dir: dir})
+	if err != nil {
 		if ctx.Err() != nil {
 			return err // it is killed, or the next manager goes on with it
 		}
 		m.log.Warn("a sandbox could not be paused", "sandbox", e.id, "err", err, "cause", sandbox.AsError(err).Unwrap())
 		return m.notPaused(ctx, e, err)
 	}
-	return m.saved(ctx, e)
+	return m.saved(ctx, e, done.Files)
 }
 
 // imageTime bounds the writing and the reading of an image: a sentry that was
 // taken over may take for ever, and its timeout stands still meanwhile.
 const imageTime = 10 * time.Minute
 
-// checkpoint has the keeper write the image and end the sandbox.
-func (m *Manager) checkpoint(ctx context.Context, e *entry, dir string) error {
+// checkpoint has the keeper write an image, as req says. The sandbox goes on, if
+// it does, under the next generation.
+func (m *Manager) checkpoint(ctx context.Context, e *entry, req wire.Checkpoint) (*wire.Checkpointed, error) {
 	e.mu.Lock()
 	k, r := e.keeper, e.rec
 	e.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, imageTime)
 	defer cancel()
-	_, err := k.Checkpoint(ctx, e.id, wire.Checkpoint{Dir: dir, Hello: m.hello(&r, r.Sandbox.Generation+1)})
-	return err
+	req.Hello = m.hello(&r, r.Sandbox.Generation+1)
+	return k.Checkpoint(ctx, e.id, req)
 }
 
 // hello is what a guest is told of its sandbox.
@@ -145,12 +147,12 @@ func (m *Manager) notPaused(ctx context.Context, e *entry, why error) error {
 
 // saved takes a sandbox, whose image is complete and of which the keeper has
 // nothing any more, to Paused. The image is all that there is of it, so this is
-// tried until it works.
-func (m *Manager) saved(ctx context.Context, e *entry) error {
+// tried until it works. Files, when they are known, are those of the image.
+func (m *Manager) saved(ctx context.Context, e *entry, files []image.File) error {
 	m.crash(CrashPauseSaved)
 	err := m.retrying(ctx, e, "a sandbox that was saved cannot be put to rest yet", func() error {
 		if m.images.HasDraft(e.id) {
-			if err := m.seal(ctx, e); err != nil {
+			if err := m.seal(ctx, e, files); err != nil {
 				return err
 			}
 			if err := m.images.Publish(e.id); err != nil {
@@ -164,7 +166,7 @@ func (m *Manager) saved(ctx context.Context, e *entry) error {
 }
 
 // seal writes the manifest.
-func (m *Manager) seal(ctx context.Context, e *entry) error {
+func (m *Manager) seal(ctx context.Context, e *entry, files []image.File) error {
 	e.mu.Lock()
 	r := e.rec
 	e.mu.Unlock()
@@ -172,7 +174,9 @@ func (m *Manager) seal(ctx context.Context, e *entry) error {
 	if err != nil {
 		return err
 	}
-	return m.images.Seal(m.manifest(&r, template))
+	manifest := m.manifest(&r, template)
+	manifest.Files = files
+	return m.images.Seal(manifest)
 }
 
 // manifest is that of a memory image of a sandbox that is saved now.

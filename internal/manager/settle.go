@@ -84,7 +84,7 @@ func (m *Manager) settlePausing(ctx context.Context, e *entry, final bool) {
 		}
 		switch where {
 		case wherePaused:
-			m.settled(e, m.saved(ctx, e))
+			m.settled(e, m.saved(ctx, e, nil))
 			return
 		case whereRunning:
 			m.settled(e, m.retrying(ctx, e, "a sandbox cannot go on yet", func() error { return m.unpause(e, st) }))

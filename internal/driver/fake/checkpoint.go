@@ -78,6 +78,20 @@ func (in *instance) Checkpoint(ctx context.Context, dir string, leaveRunning boo
 	return nil
 }
 
+// Continue has the guest's processes go on that a checkpoint has left stopped.
+func (in *instance) Continue(context.Context) error {
+	in.mu.Lock()
+	c, child := in.running.(*child)
+	in.mu.Unlock()
+	if !child {
+		return sandbox.Errorf(sandbox.Conflict, "the guest has ended")
+	}
+	if err := unix.Kill(c.pid, unix.SIGCONT); err != nil {
+		return sandbox.Errorf(sandbox.Conflict, "the guest has ended").WithCause(err)
+	}
+	return nil
+}
+
 // Restore puts the memory file of an image in its place and starts the guest.
 func (in *instance) Restore(ctx context.Context, dir string) error {
 	if err := in.d.script.run(ctx.Done(), Restore); err != nil {

@@ -49,9 +49,7 @@ func (i *Instance) Checkpoint(ctx context.Context, dir string, leaveRunning bool
 	}
 	defer closeAll(files)
 	start := time.Now()
-	if err = i.save(ctx, files, leaveRunning); err == nil {
-		err = syncAll(dir, files)
-	}
+	err = i.save(ctx, files, leaveRunning)
 	if i.trace != nil {
 		i.trace("gvisor.checkpoint", start, time.Since(start))
 	}
@@ -90,19 +88,8 @@ func full(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), unix.ENOSPC.Error())
 }
 
-func syncAll(dir string, files []*os.File) error {
-	for _, f := range files {
-		if err := f.Sync(); err != nil {
-			return fmt.Errorf("sync the image: %w", err)
-		}
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}
+// Continue has a sandbox go on that a checkpoint has left stopped.
+func (i *Instance) Continue(ctx context.Context) error { return i.ctl.call(ctx, methodResume, nil) }
 
 // Restore starts the sandbox from the image in dir instead of from the guest's
 // program. Once only, and not after Start.

@@ -81,6 +81,9 @@ type Checkpoint struct {
 	// Keep has the sandbox go on; else it is ended and given back, as by DELETE,
 	// once the image is complete.
 	Keep bool `json:"keep,omitempty"`
+	// Passing is an image that is used at once and then removed: it need not be
+	// on disk, and its files are not counted.
+	Passing bool `json:"passing,omitempty"`
 	// Hello is of the next generation, under which the sandbox goes on when it
 	// is kept, or when the checkpoint fails.
 	Hello guest.Hello `json:"hello"`
@@ -89,7 +92,9 @@ type Checkpoint struct {
 // Checkpointed tells that an image is complete and on disk.
 type Checkpointed struct {
 	Status
-	Bytes    int64          `json:"bytes"` // of the image's files
+	Files []driver.File `json:"files,omitempty"`
+	// Stopped is how long a sandbox that was kept stood still, in nanoseconds.
+	Stopped  time.Duration  `json:"stopped"`
 	Timeline []sandbox.Step `json:"timeline"`
 }
 

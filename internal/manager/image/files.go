@@ -1,17 +1,16 @@
 package image
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/belljar-sh/belljar/internal/driver"
+	"github.com/belljar-sh/belljar/internal/filesum"
 )
 
 // PagesName is the file of an image that may be as large as the sandbox's
@@ -20,16 +19,12 @@ import (
 const PagesName = "pages"
 
 // File is one file of an image.
-type File struct {
-	Name   string `json:"name"`
-	Size   int64  `json:"size"`
-	SHA256 string `json:"sha256"`
-}
+type File = driver.File
 
 // check compares a file of the image in dir with what the manifest says of it;
 // of the pages, unless full is set, the size alone.
-func (f File) check(dir string, full bool) error {
-	file, err := open(filepath.Join(dir, f.Name))
+func check(f File, dir string, full bool) error {
+	file, err := filesum.Open(filepath.Join(dir, f.Name))
 	if err != nil {
 		return damaged(dir, f.Name, "cannot be opened").WithCause(err)
 	}
@@ -45,7 +40,7 @@ func (f File) check(dir string, full bool) error {
 	case f.Name == PagesName && !full:
 		return nil
 	}
-	sum, err := digest(file)
+	sum, err := filesum.Digest(file)
 	if err != nil {
 		return damaged(dir, f.Name, "cannot be read").WithCause(err)
 	}
@@ -55,61 +50,14 @@ func (f File) check(dir string, full bool) error {
 	return nil
 }
 
-// Digests lists the files in dir with size and SHA-256, and has each of them,
-// and the directory, on disk. Digests are counted while the disk writes.
-func Digests(dir string) (out []File, err error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		if e.Name() == ManifestName || e.Name() == namesName {
-			continue
-		}
-		f, err := fileOf(dir, e.Name())
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, f)
-	}
-	slices.SortFunc(out, func(a, b File) int { return bytes.Compare([]byte(a.Name), []byte(b.Name)) })
-	return out, syncPath(dir)
-}
-
-func fileOf(dir, name string) (File, error) {
-	file, err := open(filepath.Join(dir, name))
-	if err != nil {
-		return File{}, err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return File{}, err
-	}
-	if !info.Mode().IsRegular() {
-		return File{}, fmt.Errorf("%s is no regular file", name)
-	}
-	synced := make(chan error, 1)
-	go func() { synced <- file.Sync() }()
-	sum, err := digest(file)
-	return File{Name: name, Size: info.Size(), SHA256: sum}, errors.Join(err, <-synced)
-}
-
-func digest(r io.Reader) (string, error) {
-	h := sha256.New()
-	if _, err := io.CopyBuffer(h, struct{ io.Reader }{r}, make([]byte, 1<<20)); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// open opens a file that must not be a link, without waiting for a pipe.
-func open(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+// Digests lists the files of an image that somebody has written into dir, and
+// has them on disk.
+func Digests(dir string) ([]File, error) {
+	return filesum.Sync(dir, func(name string) bool { return name == ManifestName || name == namesName })
 }
 
 func readSmall(path string) ([]byte, error) {
-	f, err := open(path)
+	f, err := filesum.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -124,12 +72,4 @@ func writeSynced(path string, b []byte) error {
 	}
 	_, err = f.Write(b)
 	return errors.Join(err, f.Sync(), f.Close())
-}
-
-func syncPath(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

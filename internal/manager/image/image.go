@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/belljar-sh/belljar/internal/filesum"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -110,7 +111,7 @@ func (s *Store) Publish(id sandbox.ID) error {
 }
 
 func (s *Store) synced(id sandbox.ID, dir string) error {
-	if err := syncPath(dir); err != nil {
+	if err := filesum.SyncPath(dir); err != nil {
 		return failed("cannot be synced", id, err)
 	}
 	return nil
@@ -145,7 +146,7 @@ func (s *Store) open(id sandbox.ID, full bool) (*Manifest, error) {
 		return nil, err
 	}
 	for _, f := range m.Files {
-		if err := f.check(s.Path(id), full); err != nil {
+		if err := check(f, s.Path(id), full); err != nil {
 			return nil, err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/belljar-sh/belljar/internal/filesum"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -67,7 +68,7 @@ func makeKey(path string) error {
 	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncPath(filepath.Dir(path))
+	return filesum.SyncPath(filepath.Dir(path))
 }
 
 // Public is the key's public half, in hexadecimal: it names the installation.

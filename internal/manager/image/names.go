@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/belljar-sh/belljar/internal/filesum"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -43,7 +44,7 @@ func (s *Store) SetNames(id sandbox.ID, names []string) error {
 		return failed("has names that cannot be encoded", id, err)
 	}
 	aside := filepath.Join(dir, namesName+unfinished)
-	err = errors.Join(writeSynced(aside, append(b, '\n')), os.Rename(aside, filepath.Join(dir, namesName)), syncPath(dir))
+	err = errors.Join(writeSynced(aside, append(b, '\n')), os.Rename(aside, filepath.Join(dir, namesName)), filesum.SyncPath(dir))
 	if err != nil {
 		return failed("cannot be named", id, err)
 	}
