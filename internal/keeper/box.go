@@ -22,14 +22,12 @@ const closeGrace = 2 * time.Second
 // box is one sandbox of a keeper.
 type box struct {
 	k      *keeper
-	id     sandbox.ID
-	dir    string
+	dir    string // of the name that it was made under, as all that the driver holds
 	driver driver.Driver
 	handle driver.Handle
+	parked parking // what a claim must ask for
 
-	cancel  context.CancelFunc // of the create
-	created chan struct{}      // closed when the create is over, either way
-	ended   chan struct{}      // closed when no guest code runs any more
+	ended   chan struct{} // closed when no guest code runs any more
 	traffic channel.Traffic
 	refused atomic.Int64 // connections that the guest asked for
 
@@ -44,7 +42,23 @@ type box struct {
 	inst   driver.Instance
 	down   *channel.Host
 	status wire.Status
+	making phase // the create, or the claim, whichever came last
+	going  bool  // a removal has begun, or it cannot be claimed for another reason
 }
+
+// phase is a create or a claim on its way.
+type phase struct {
+	cancel context.CancelFunc
+	over   chan struct{} // closed when it is, either way
+}
+
+func newPhase(ctx context.Context) (context.Context, phase) {
+	ctx, cancel := context.WithCancel(ctx)
+	return ctx, phase{cancel: cancel, over: make(chan struct{})}
+}
+
+// name is what the box is known by: a claim changes it.
+func (b *box) name() sandbox.ID { return b.snapshot().ID }
 
 func (b *box) snapshot() wire.Status {
 	b.mu.Lock()
@@ -58,19 +72,19 @@ func (b *box) live() (*channel.Host, uint64, error) {
 	defer b.mu.Unlock()
 	switch {
 	case !b.status.Running:
-		return nil, 0, notRunning(b.id)
+		return nil, 0, notRunning(b.status.ID)
 	case b.down == nil:
-		return nil, 0, sandbox.Errorf(sandbox.Unavailable, "the sandbox is being saved").WithField("id", string(b.id)).WithHint("try again in a moment")
+		return nil, 0, sandbox.Errorf(sandbox.Unavailable, "the sandbox is being saved").WithField("id", string(b.status.ID)).WithHint("try again in a moment")
 	}
 	return b.down, b.status.Generation, nil
 }
 
 func (b *box) stats(ctx context.Context) (sandbox.Stats, error) {
 	b.mu.Lock()
-	inst := b.inst
+	inst, id := b.inst, b.status.ID
 	b.mu.Unlock()
 	if inst == nil {
-		return sandbox.Stats{}, sandbox.Errorf(sandbox.Conflict, "the sandbox has not started").WithField("id", string(b.id))
+		return sandbox.Stats{}, sandbox.Errorf(sandbox.Conflict, "the sandbox has not started").WithField("id", string(id))
 	}
 	s, err := inst.Stats(ctx)
 	if err != nil {
@@ -176,8 +190,12 @@ func (b *box) fault(err error) {
 // called by many; all wait for the same end. A failed removal may be tried
 // again: the box stays.
 func (b *box) remove(ctx context.Context) error {
-	b.cancel()
-	<-b.created
+	b.mu.Lock()
+	b.going = true // no claim begins from now on
+	making := b.making
+	b.mu.Unlock()
+	making.cancel()
+	<-making.over
 	b.removing.Do(func() {
 		b.removeErr = b.release(ctx)
 		b.forget(b.removeErr)
@@ -193,23 +211,25 @@ func (b *box) forget(failed error) {
 	k := b.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.boxes[b.id] != b {
+	id := b.name()
+	if k.boxes[id] != b {
 		return
 	}
-	delete(k.boxes, b.id)
+	delete(k.boxes, id)
 	if failed != nil {
-		k.boxes[b.id] = b.again()
+		k.boxes[id] = b.again()
 	}
 	k.change()
 }
 
 func (b *box) again() *box {
-	c := &box{
-		k: b.k, id: b.id, dir: b.dir, driver: b.driver, handle: b.handle,
-		cancel: b.cancel, created: b.created, ended: b.ended,
-		removed: make(chan struct{}), status: b.snapshot(),
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return &box{
+		k: b.k, dir: b.dir, driver: b.driver, handle: b.handle,
+		making: b.making, ended: b.ended, going: true,
+		removed: make(chan struct{}), status: b.status,
 	}
-	return c
 }
 
 // release gives everything back. Each step is tried even when the one before

@@ -120,7 +120,7 @@ func (b *box) mayCheckpoint(req *wire.Checkpoint) (driver.Checkpointer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.down == nil || !b.status.Running {
-		return nil, notRunning(b.id)
+		return nil, notRunning(b.status.ID)
 	}
 	if req.Hello.Generation <= b.status.Generation {
 		return nil, sandbox.Errorf(sandbox.Invalid, "the sandbox is at generation %d already", b.status.Generation).
@@ -143,7 +143,7 @@ func (b *box) rest(ctx context.Context) (net.Conn, error) {
 	running := down != nil && b.status.Running
 	b.mu.Unlock()
 	if !running {
-		return nil, notRunning(b.id)
+		return nil, notRunning(b.name())
 	}
 	seam := make([]byte, channel.SeamLen)
 	rand.Read(seam)

@@ -20,6 +20,10 @@ const (
 	BeforeReap   CrashPoint = "before-reap"
 	AfterReap    CrashPoint = "after-reap"
 
+	// Of one that is parked, and of a claim.
+	AfterPark   CrashPoint = "after-park"
+	AfterRename CrashPoint = "after-rename"
+
 	// Of a checkpoint.
 	AfterQuiesce    CrashPoint = "after-quiesce"
 	AfterCheckpoint CrashPoint = "after-checkpoint"
@@ -29,6 +33,10 @@ const (
 func CrashPoints() []CrashPoint {
 	return []CrashPoint{BeforeHandle, AfterHandle, AfterCreate, AfterStart, AfterHello, BeforeReap, AfterReap}
 }
+
+// ParkCrashPoints lists those that a sandbox passes as it is parked and claimed,
+// besides the others.
+func ParkCrashPoints() []CrashPoint { return []CrashPoint{AfterPark, AfterRename} }
 
 // CheckpointCrashPoints lists those that a sandbox passes as it is saved.
 func CheckpointCrashPoints() []CrashPoint { return []CrashPoint{AfterQuiesce, AfterCheckpoint} }

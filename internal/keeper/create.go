@@ -34,13 +34,20 @@ func (k *keeper) create(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
+	making := b.making // a claim has its own
 	reply, err := b.build(ctx, &req, t)
-	close(b.created)
+	close(making.over)
+	b.answer(w, r, reply, err, t)
+}
+
+// answer tells the caller of a create or a claim how it went, and gives
+// everything back when it has failed.
+func (b *box) answer(w http.ResponseWriter, r *http.Request, reply *guest.HelloReply, err error, t *timeline) {
 	if err == nil && r.Context().Err() != nil {
 		err = sandbox.Errorf(sandbox.Canceled, "the caller went away")
 	}
 	if err != nil {
-		if rerr := b.remove(k.life); rerr != nil {
+		if rerr := b.remove(b.k.life); rerr != nil {
 			err = sandbox.AsError(err).WithHint("%s; and what was made could not be removed: %v", sandbox.AsError(err).Hint, rerr)
 		}
 		writeError(w, err)
@@ -58,6 +65,9 @@ func (k *keeper) reserve(ctx context.Context, req *wire.Create) (*box, context.C
 	if len(req.Mounts) > sandbox.MaxMounts {
 		return nil, nil, sandbox.Errorf(sandbox.Invalid, "at most %d mounts", sandbox.MaxMounts)
 	}
+	if err := mayPark(req); err != nil {
+		return nil, nil, err
+	}
 	d, err := pick(k.opts.Drivers, req.Boundary)
 	if err != nil {
 		return nil, nil, err
@@ -66,22 +76,30 @@ func (k *keeper) reserve(ctx context.Context, req *wire.Create) (*box, context.C
 	defer k.mu.Unlock()
 	switch {
 	case k.draining:
-		return nil, nil, sandbox.Errorf(sandbox.Unavailable, "this keeper is ending").WithHint("try again: another keeper takes its place")
+		return nil, nil, errEnding()
 	case k.boxes[req.ID] != nil:
-		return nil, nil, sandbox.Errorf(sandbox.AlreadyExists, "this keeper has the sandbox already").WithField("id", string(req.ID))
+		return nil, nil, errHasIt(req.ID)
 	case len(k.boxes) >= k.opts.MaxSandboxes:
 		return nil, nil, sandbox.Errorf(sandbox.Unavailable, "this keeper has its %d sandboxes", k.opts.MaxSandboxes).WithHint("try again later, or kill some")
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, making := newPhase(ctx)
 	b := &box{
-		k: k, id: req.ID, driver: d, cancel: cancel,
-		dir:     filepath.Join(k.opts.Dir, sandboxesDir, string(req.ID)),
-		created: make(chan struct{}), ended: make(chan struct{}), removed: make(chan struct{}),
+		k: k, driver: d, making: making,
+		dir:   filepath.Join(k.opts.Dir, sandboxesDir, string(req.ID)),
+		ended: make(chan struct{}), removed: make(chan struct{}),
 		status: wire.Status{ID: req.ID, Boundary: req.Boundary, Generation: req.Hello.Generation},
 	}
 	k.boxes[req.ID] = b
 	k.change()
 	return b, ctx, nil
+}
+
+func errEnding() error {
+	return sandbox.Errorf(sandbox.Unavailable, "this keeper is ending").WithHint("try again: another keeper takes its place")
+}
+
+func errHasIt(id sandbox.ID) error {
+	return sandbox.Errorf(sandbox.AlreadyExists, "this keeper has the sandbox already").WithField("id", string(id))
 }
 
 // turn waits for one of the slots for creates.
@@ -112,8 +130,8 @@ func (k *keeper) turn(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// build takes the sandbox from nothing to a guest that has answered hello.
-// What it leaves after an error, remove gives back.
+// build takes the sandbox from nothing to a guest that has answered hello, or
+// parks it, which has no answer. What it leaves after an error, remove gives back.
 func (b *box) build(ctx context.Context, req *wire.Create, t *timeline) (*guest.HelloReply, error) {
 	step := t.start("queue")
 	release, err := b.k.turn(ctx)
@@ -129,6 +147,12 @@ func (b *box) build(ctx context.Context, req *wire.Create, t *timeline) (*guest.
 		return nil, err
 	}
 	defer closeMounts(mounts)
+	if req.Park != "" {
+		b.parked = parking{root: req.Root, guest: req.Guest, limits: req.Limits, explicit: req.Explicit}
+		if b.parked.node, err = nodeOf(req.Root.Path); err != nil {
+			return nil, err
+		}
+	}
 	dreq := b.request(req, mounts, t)
 	if err := b.writeHandle(dreq); err != nil {
 		return nil, err
@@ -145,7 +169,10 @@ func (b *box) build(ctx context.Context, req *wire.Create, t *timeline) (*guest.
 	if err := b.adopt(inst); err != nil {
 		return nil, err
 	}
-	return b.boot(ctx, inst, req, t)
+	if req.Park != "" {
+		return &guest.HelloReply{}, b.park(ctx, inst, req, t)
+	}
+	return b.boot(ctx, inst, &req.Hello, req.Image, t)
 }
 
 func (b *box) request(req *wire.Create, mounts []driver.Mount, t *timeline) *driver.CreateRequest {
@@ -182,18 +209,23 @@ func (b *box) writeHandle(req *driver.CreateRequest) error {
 	return nil
 }
 
-// boot starts the guest and says hello to it.
-func (b *box) boot(ctx context.Context, inst driver.Instance, req *wire.Create, t *timeline) (*guest.HelloReply, error) {
+// boot starts the guest, or restores it from an image, and says hello to it.
+func (b *box) boot(ctx context.Context, inst driver.Instance, h *guest.Hello, image string, t *timeline) (*guest.HelloReply, error) {
 	step := t.start("start")
-	if err := begin(ctx, inst, req.Image); err != nil {
+	if err := begin(ctx, inst, image); err != nil {
 		return nil, err
 	}
 	step()
 	b.k.crash(AfterStart)
-	step = t.start("hello")
-	reply, err := b.sayHello(ctx, b.down, &req.Hello)
+	return b.greet(ctx, inst, h, t)
+}
+
+// greet says hello: from then on the sandbox runs.
+func (b *box) greet(ctx context.Context, inst driver.Instance, h *guest.Hello, t *timeline) (*guest.HelloReply, error) {
+	step := t.start("hello")
+	reply, err := b.sayHello(ctx, b.down, h)
 	if err != nil {
-		return nil, b.explain(err, req.Hello.Start != nil)
+		return nil, b.explain(err, h.Start != nil)
 	}
 	step()
 	b.k.crash(AfterHello)
@@ -259,7 +291,7 @@ func howEnded(x *sandbox.Exit) string {
 func (b *box) sayHello(ctx context.Context, down *channel.Host, h *guest.Hello) (*guest.HelloReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.k.opts.HelloTimeout)
 	defer cancel()
-	h.Protocol, h.Build, h.SandboxID = guest.Protocol, build.ID(), b.id
+	h.Protocol, h.Build, h.SandboxID = guest.Protocol, build.ID(), b.name()
 	if h.Time.IsZero() {
 		h.Time = time.Now()
 	}

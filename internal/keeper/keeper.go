@@ -44,7 +44,7 @@ type Options struct {
 	MaxWaiting    int           // creates that wait for their turn; default 256
 	HelloTimeout  time.Duration // from start to the guest's answer; default 60 s
 	ReapTimeout   time.Duration // for one sandbox; default 60 s
-	IdleExit      time.Duration // without sandbox and connection for so long; 0: never
+	IdleExit      time.Duration // without connection and sandbox, but parked ones, for so long; 0: never
 	Crash         CrashPoint    // for tests: where to die
 	TicketTimeout time.Duration // life of descriptors that nobody takes; default 1 min
 }
@@ -237,12 +237,12 @@ func (k *keeper) awaitLeave(ctx context.Context) {
 	}
 }
 
-// watchIdle returns when there has been neither sandbox nor connection for
-// IdleExit.
+// watchIdle returns when there has been neither connection nor sandbox, but
+// parked ones, for IdleExit.
 func (k *keeper) watchIdle(ctx context.Context) {
 	for {
 		k.mu.Lock()
-		idle, changed := len(k.boxes) == 0 && k.conns == 0, k.changed
+		idle, changed := k.idle(), k.changed
 		k.mu.Unlock()
 		var after <-chan time.Time
 		if idle {

@@ -117,6 +117,7 @@ func (k *keeper) handler() http.Handler {
 	m.HandleFunc("GET /keeper/v1/sandboxes/{id}", k.status)
 	m.HandleFunc("GET /keeper/v1/sandboxes/{id}/wait", k.wait)
 	m.HandleFunc("GET /keeper/v1/sandboxes/{id}/stats", k.stats)
+	m.HandleFunc("POST /keeper/v1/sandboxes/{id}/claim", k.claim)
 	m.HandleFunc("POST /keeper/v1/sandboxes/{id}/checkpoint", k.checkpoint)
 	m.HandleFunc("DELETE /keeper/v1/sandboxes/{id}", k.delete)
 	m.HandleFunc("POST /keeper/v1/stop", k.stopAll)
@@ -217,6 +218,9 @@ func (k *keeper) stopAll(w http.ResponseWriter, r *http.Request) {
 	drain := r.URL.Query().Get("drain") == "1"
 	k.mu.Lock()
 	k.draining = true
+	k.mu.Unlock()
+	k.removeParked()
+	k.mu.Lock()
 	done := len(k.boxes) == 0
 	k.mu.Unlock()
 	if !drain {

@@ -92,6 +92,16 @@ func (c *Client) Create(ctx context.Context, req *wire.Create) (*wire.Created, e
 	return &out, nil
 }
 
+// Claim gives a parked sandbox its name and identity. When ctx ends first the
+// keeper ends it.
+func (c *Client) Claim(ctx context.Context, parked sandbox.ID, req *wire.Claim) (*wire.Created, error) {
+	var out wire.Created
+	if err := c.call(ctx, http.MethodPost, "/keeper/v1/sandboxes/"+url.PathEscape(string(parked))+"/claim", req, &out); err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
 // List returns the status of every sandbox, in the order of their IDs.
 func (c *Client) List(ctx context.Context) ([]wire.Status, error) {
 	var out []wire.Status

@@ -9,6 +9,7 @@
 //
 //	GET    /keeper/v1/hello                      -> Hello
 //	POST   /keeper/v1/sandboxes                  Create -> Created; boots, starts and says hello to the guest
+//	POST   /keeper/v1/sandboxes/{id}/claim       Claim -> Created; a parked one gets its name and says hello
 //	GET    /keeper/v1/sandboxes                  -> []Status
 //	GET    /keeper/v1/sandboxes/{id}             -> Status
 //	GET    /keeper/v1/sandboxes/{id}/wait        -> Status, when it has ended
@@ -71,6 +72,37 @@ type Create struct {
 	// number of mounts are those of the checkpoint, and Hello is of a later
 	// generation. Without a Hello.Start processes go on where they were.
 	Image string `json:"image,omitempty"`
+	// Park, when set, has the sandbox wait for a Claim instead of saying hello to
+	// it; of Hello only the hostname counts then.
+	Park Park `json:"park,omitempty"`
+}
+
+// Park is how far a sandbox is that waits to be claimed. It serves nothing and
+// has no name but the keeper's.
+type Park string
+
+// The ways to wait. One that is booted has run nothing and can still be restored
+// from any image; in one that is ready the guest runs, started or restored from
+// Create.Image, and has not been told who it is.
+const (
+	Booted Park = "booted"
+	Ready  Park = "ready"
+)
+
+// Claim makes a parked sandbox somebody's: from then on it is known as As. All
+// but Hello and Image must be as it was parked with, and the root's directory
+// the same one still; anything else is [sandbox.Conflict], as is a sandbox that
+// has ended or that another has claimed. After any other error nothing of it is
+// left.
+type Claim struct {
+	As       sandbox.ID      `json:"as"`
+	Root     driver.Root     `json:"root"`
+	Guest    string          `json:"guest"`
+	Limits   sandbox.Limits  `json:"limits"`
+	Explicit driver.Explicit `json:"explicit"`
+	Hello    guest.Hello     `json:"hello"`
+	// Image is for one that was parked booted, as in Create.
+	Image string `json:"image,omitempty"`
 }
 
 // Checkpoint asks for an image of a sandbox.
@@ -129,6 +161,7 @@ type Status struct {
 	Limits     []sandbox.LimitStatus `json:"limits,omitempty"`
 	CPUsSeen   int                   `json:"cpus_seen,omitempty"`
 	Exit       *sandbox.Exit         `json:"exit,omitempty"`
+	Parked     Park                  `json:"parked,omitempty"` // it waits to be claimed
 	// Fault says why the keeper itself ended the sandbox, for instance frames
 	// on a channel that no honest guest sends.
 	Fault string `json:"fault,omitempty"`
