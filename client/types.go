@@ -39,6 +39,9 @@ const (
 // Start asks for a process. An empty ID is drawn by the client.
 type Start = api.Start
 
+// Forked is the answer to a fork.
+type Forked = api.Forked
+
 // Created is the answer to [Client.Create]. When StartError is set the sandbox
 // runs nevertheless.
 type Created = api.Created

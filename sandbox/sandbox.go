@@ -18,7 +18,9 @@ type Sandbox struct {
 	Workdir    string            `json:"workdir,omitempty"`
 	Hostname   string            `json:"hostname"`
 	Mounts     []Mount           `json:"mounts,omitempty"`
-	Generation uint64            `json:"generation"` // counts boots and restores; streams of older ones are refused
+	Snapshot   ID                `json:"snapshot,omitempty"` // that it started from
+	ForkOf     ID                `json:"fork_of,omitempty"`  // the sandbox that it is a copy of
+	Generation uint64            `json:"generation"`         // counts boots and restores; streams of older ones are refused
 	CreatedAt  time.Time         `json:"created_at"`
 	StartedAt  time.Time         `json:"started_at,omitzero"`
 	EndsAt     time.Time         `json:"ends_at,omitzero"` // zero: no timeout, or paused

@@ -15,8 +15,11 @@ const DefaultTemplate = "host"
 // Spec is what a caller asks for. The zero value of every field has a
 // meaning: the installation's default.
 type Spec struct {
-	Name        string            `json:"name,omitempty"`
-	Template    string            `json:"template,omitempty"` // default [DefaultTemplate]
+	Name     string `json:"name,omitempty"`
+	Template string `json:"template,omitempty"` // default [DefaultTemplate]
+	// Snapshot is the ID or name of one to start from, in the place of a
+	// template: what it was saved with it settles.
+	Snapshot    string            `json:"snapshot,omitempty"`
 	Boundary    Boundary          `json:"boundary,omitempty"` // default [GVisor]
 	AllowWeaker bool              `json:"allow_weaker,omitempty"`
 	Limits      Limits            `json:"limits,omitzero"`
@@ -73,6 +76,11 @@ func (s *Spec) Validate() error {
 	if s.Template != "" {
 		if err := CheckName("template", s.Template); err != nil {
 			return err
+		}
+	}
+	if s.Snapshot != "" {
+		if _, err := SnapshotName(s.Snapshot); err != nil {
+			return AsError(err).WithField("snapshot", s.Snapshot)
 		}
 	}
 	if _, err := ParseBoundary(string(s.Boundary)); err != nil {

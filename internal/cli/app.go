@@ -76,6 +76,8 @@ func (a *app) subcommands() []subcommand {
 		{"use", []string{"stats"}, a.statsCommand},
 		{"use", []string{"pause"}, a.pauseCommand},
 		{"use", []string{"resume", "unpause"}, a.resumeCommand},
+		{"use", []string{"fork"}, a.forkCommand},
+		{"use", []string{"snapshot"}, a.snapshotCommand},
 		{"use", []string{"kill", "rm"}, a.killCommand},
 		{"template", []string{"template"}, a.templateCommand},
 		{"machine", []string{"doctor"}, a.doctorCommand},

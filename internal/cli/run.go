@@ -122,7 +122,7 @@ func (o *oneRun) run(ctx context.Context) error {
 // inSession makes the sandbox, carries the command and destroys everything
 // again before it returns.
 func (o *oneRun) inSession(ctx context.Context, timeout time.Duration) (err error) {
-	s, err := o.a.ephemeral(ctx)
+	s, err := o.session(ctx)
 	if err != nil {
 		return err
 	}
@@ -138,6 +138,9 @@ func (o *oneRun) inSession(ctx context.Context, timeout time.Duration) (err erro
 	}
 	start := &client.Start{
 		ID: client.NewProcessID(), Argv: o.argv, Stdin: o.f.interactive, Timeout: timeout,
+	}
+	if o.spec.Snapshot != "" {
+		o.spec.AutoRemove, start.Lease = true, snapshotLease
 	}
 	if o.f.tty {
 		size := o.at.size()
@@ -165,6 +168,29 @@ func (o *oneRun) inSession(ctx context.Context, timeout time.Duration) (err erro
 		o.limits(ctx, s.client, ref)
 	}
 	return err
+}
+
+// snapshotLease is how long a command in a daemon's sandbox outlives a run that
+// was killed; the sandbox goes with it.
+const snapshotLease = 10 * time.Second
+
+// session is where the sandbox is made: in an installation of its own, unless it
+// starts from a snapshot, which the daemon keeps.
+func (o *oneRun) session(ctx context.Context) (*session, error) {
+	if o.spec.Snapshot == "" {
+		return o.a.ephemeral(ctx)
+	}
+	c, err := o.a.daemon(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &session{client: c, kill: func(ctx context.Context) error {
+		if o.created.Sandbox.ID == "" {
+			return nil
+		}
+		_, err := c.Kill(ctx, string(o.created.Sandbox.ID))
+		return err
+	}}, nil
 }
 
 // limits finds out which limits the command has hit. A command that went well

@@ -29,6 +29,7 @@ type session struct {
 	store   *template.Store
 
 	runtimeDir string
+	kill       func(ctx context.Context) error // with a daemon: of the one sandbox
 
 	warn func(format string, args ...any)
 }
@@ -80,6 +81,11 @@ func sweep(ctx context.Context, runtimeDir string, store *template.Store) error 
 
 // close kills the sandbox, ends the keeper and returns when nothing is left.
 func (s *session) close(ctx context.Context) error {
+	if s.kill != nil {
+		err := s.kill(ctx)
+		s.client.Close()
+		return err
+	}
 	err := s.manager.Close(ctx)
 	s.client.Close()
 	if serr := sweep(ctx, s.runtimeDir, s.store); serr != nil && !errors.Is(serr, context.Canceled) && sandbox.KindOf(serr) != sandbox.Canceled {

@@ -13,7 +13,8 @@ import (
 
 // specFlags are the flags that describe a sandbox: run and create have them.
 type specFlags struct {
-	name, template, boundary, hostname string
+	name, template, snapshot           string
+	boundary, hostname                 string
 	workdir, user                      string
 	allowWeaker                        bool
 	cpus                               float64
@@ -28,6 +29,7 @@ func (s *specFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&s.name, "name", "", "name of the sandbox")
 	f.StringVar(&s.template, "template", "", "what it starts from (default "+sandbox.DefaultTemplate+")")
+	f.StringVar(&s.snapshot, "snapshot", "", "snapshot that it starts from, in the place of a template")
 	f.StringVar(&s.boundary, "boundary", "", "what stands between it and the host (default gvisor)")
 	f.BoolVar(&s.allowWeaker, "allow-weaker", false, "take a weaker boundary when the one asked for is not to be had")
 	f.StringVar(&s.hostname, "hostname", "", "host name inside")
@@ -96,6 +98,7 @@ func (s *specFlags) values(cmd *cobra.Command) (spec sandbox.Spec, err error) {
 	return sandbox.Spec{
 		Name:        s.name,
 		Template:    s.template,
+		Snapshot:    s.snapshot,
 		Boundary:    sandbox.Boundary(s.boundary),
 		AllowWeaker: s.allowWeaker,
 		Limits: sandbox.Limits{

@@ -31,6 +31,25 @@ const (
 	CrashPausedKilled  = "paused.killed"  // the end of a paused sandbox is written, its image is still there
 )
 
+// The crash points of snapshots and forks.
+const (
+	CrashSnapshotBegun     = "snapshot.begun"     // the sandbox is to be saved
+	CrashSnapshotWritten   = "snapshot.written"   // the image is written, the journal does not know that the sandbox goes on
+	CrashSnapshotSaved     = "snapshot.saved"     // the sandbox goes on, the image has no manifest
+	CrashSnapshotSealed    = "snapshot.sealed"    // the image is complete and has not got its name
+	CrashSnapshotPublished = "snapshot.published" // it is in place, the caller does not know
+	CrashSnapshotRemoving  = "snapshot.removing"  // it is not listed any more, and still there
+	CrashForkSaved         = "fork.saved"         // the image is written, no copy is made
+)
+
+// SnapshotCrashPoints lists the crash points of snapshots and forks.
+func SnapshotCrashPoints() []string {
+	return []string{
+		CrashSnapshotBegun, CrashSnapshotWritten, CrashSnapshotSaved, CrashSnapshotSealed, CrashSnapshotPublished,
+		CrashSnapshotRemoving, CrashForkSaved,
+	}
+}
+
 // PauseCrashPoints lists the crash points of pauses and resumes.
 func PauseCrashPoints() []string {
 	return []string{

@@ -42,6 +42,12 @@ func (m *Manager) Create(ctx context.Context, spec sandbox.Spec, start *Start) (
 	if err := c.check(); err != nil {
 		return Created{}, err
 	}
+	if err := c.open(ctx); err != nil {
+		return Created{}, err
+	}
+	if c.from != nil {
+		defer c.from.release()
+	}
 	release, err := m.admit(ctx)
 	if err != nil {
 		return Created{}, err
@@ -79,6 +85,7 @@ type create struct {
 	m     *Manager
 	spec  sandbox.Spec
 	start *Start
+	from  *source // nil: it starts from its template
 	began time.Time
 
 	e     *entry
@@ -137,7 +144,7 @@ func (c *create) record() (Record, error) {
 	if c.start != nil {
 		command = sandbox.NewCommand(c.start.ID, slices.Clone(c.start.Argv))
 	}
-	return Record{
+	r := Record{
 		Limits:   c.spec.Limits.Merge(c.m.o.Defaults),
 		Explicit: explicit(c.spec.Limits),
 		Env:      maps.Clone(c.spec.Env),
@@ -150,7 +157,7 @@ func (c *create) record() (Record, error) {
 			Limits:     []sandbox.LimitStatus{},
 			User:       pick(c.spec.User, defaultUser),
 			Workdir:    c.spec.Workdir,
-			Hostname:   pick(c.spec.Hostname, pick(hostname(c.spec.Name), "sandbox")),
+			Hostname:   pick(c.spec.Hostname, pick(hostname(c.spec.Name), string(id[:hostnameLength]))),
 			Mounts:     slices.Clone(c.spec.Mounts),
 			CreatedAt:  c.began.Round(0),
 			Labels:     maps.Clone(c.spec.Labels),
@@ -158,8 +165,25 @@ func (c *create) record() (Record, error) {
 			AutoRemove: c.spec.AutoRemove,
 			OnTimeout:  c.spec.OnTimeout,
 		},
-	}, nil
+	}
+	if c.from != nil {
+		r.Limits = c.spec.Limits // the rest is the image's
+		c.from.inherit(&r)
+	}
+	return r, nil
 }
+
+// generation is the sandbox's first: one that starts from an image goes on
+// counting where that was saved.
+func (c *create) generation() uint64 {
+	if c.from != nil {
+		return c.from.manifest.Generation + 1
+	}
+	return 1
+}
+
+// hostnameLength is how much of its ID a sandbox without a name is called by.
+const hostnameLength = 12
 
 // hostname makes of a name what a host may be called: "" when it cannot.
 func hostname(name string) string {
@@ -213,7 +237,7 @@ func (c *create) build(ctx context.Context) (Created, error) {
 	made, err := m.launch(ctx, e, c.request(), launching{
 		resolve:    func(ctx context.Context) (Resolved, error) { return m.o.Templates.Resolve(ctx, sb.Template, sb.User) },
 		files:      c.files,
-		assigned:   func(r *Record) { r.Sandbox.Generation = 1 },
+		assigned:   func(r *Record) { r.Sandbox.Generation = c.generation() },
 		step:       c.step,
 		atAcquired: CrashCreateAcquired, atAssigned: CrashCreateAssigned, atSent: CrashCreateSent,
 	})
@@ -237,10 +261,13 @@ func (c *create) request() *wire.Create {
 		ID: r.Sandbox.ID, Boundary: r.Sandbox.Isolation.Effective,
 		Guest:  c.m.o.Guest,
 		Limits: r.Limits, Explicit: r.Explicit,
-		Hello: c.m.hello(&r, 1),
+		Hello: c.m.hello(&r, c.generation()),
 	}
 	for _, mount := range c.spec.Mounts {
 		req.Mounts = append(req.Mounts, wire.Mount{Target: mount.Target, ReadOnly: mount.ReadOnly})
+	}
+	if c.from != nil {
+		req.Image = c.from.dir
 	}
 	if c.start != nil {
 		req.Hello.Start = &c.start.Start
@@ -269,7 +296,7 @@ func (c *create) finish(made *launched) (Created, error) {
 			r.setDeadline(c.spec.Timeout)
 		}
 		if c.start != nil && c.start.Capture && out.Process != nil {
-			r.Captured = []string{c.start.ID}
+			r.Captured = append(slices.Clone(r.Captured), c.start.ID)
 		}
 		if out.StartError != nil {
 			r.endCommand(failedCommand(out.StartError))
@@ -281,10 +308,15 @@ func (c *create) finish(made *launched) (Created, error) {
 	m.crash(CrashCreateRunning)
 	m.arm(e)
 	m.spawn(func() { m.follow(e) })
+	if c.from != nil {
+		for _, id := range c.from.manifest.Captured {
+			m.recapture(e, id)
+		}
+	}
 	if c.start != nil && c.start.Capture && out.Process != nil {
 		m.capture(e, *out.Process)
 	}
-	if c.spec.AutoRemove {
+	if e.snapshot().AutoRemove {
 		if out.StartError != nil {
 			m.autoRemove(m.ctx, e)
 		} else {
@@ -299,6 +331,12 @@ func (c *create) finish(made *launched) (Created, error) {
 // speak of.
 func (c *create) guestLimits(spoken []sandbox.LimitStatus) (out []sandbox.LimitStatus) {
 	l, asked := c.e.rec.Limits, c.spec.Limits
+	if c.from != nil {
+		asked.OpenFiles = 0
+		if c.from.manifest.Explicit.OpenFiles {
+			asked.OpenFiles = l.OpenFiles
+		}
+	}
 	for _, s := range []sandbox.LimitStatus{
 		{Name: sandbox.LimitProcesses, Value: count(l.Processes), Explicit: asked.Processes != 0, Enforced: true, By: "the guest"},
 		{Name: sandbox.LimitOpenFiles, Value: count(l.OpenFiles), Explicit: asked.OpenFiles != 0, Enforced: true, By: "the guest, RLIMIT_NOFILE"},

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -47,6 +48,7 @@ type Manager struct {
 	creates chan struct{} // one token for each create at work
 	tickets tickets
 	images  *image.Store // nil: nothing can be paused
+	snaps   *snapIndex
 	can     capabilities
 
 	mu     sync.Mutex
@@ -79,10 +81,10 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 		creates: make(chan struct{}, max(4, 2*runtime.NumCPU())),
 		maxDead: deadCount,
 	}
-	m.images = o.Images
+	m.images, m.snaps = o.Images, newSnapIndex()
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if o.Journal != nil {
-		if err := m.adopt(ctx); err != nil {
+		if err := errors.Join(m.recallSnapshots(), m.adopt(ctx)); err != nil {
 			m.cancel()
 			m.wg.Wait()
 			return nil, err

@@ -51,11 +51,11 @@ func (m *Manager) pause(ctx context.Context, e *entry, timeout bool) error {
 // pausable tells what of a sandbox cannot be paused, before anything is done.
 func (m *Manager) pausable(mounts []sandbox.Mount) error {
 	if m.images == nil {
-		return sandbox.Errorf(sandbox.Unsupported, "a sandbox without a daemon cannot be paused").
+		return sandbox.Errorf(sandbox.Unsupported, "a sandbox without a daemon cannot be saved").
 			WithHint("make it with `belljar create` or `belljar run -d`")
 	}
 	if len(mounts) > 0 {
-		return sandbox.Errorf(sandbox.Unsupported, "a sandbox with a mounted directory cannot be paused yet").
+		return sandbox.Errorf(sandbox.Unsupported, "a sandbox with a mounted directory cannot be saved yet").
 			WithField("volume", mounts[0].Target).
 			WithHint("make it without -v and carry files with `belljar cp`")
 	}
@@ -68,14 +68,7 @@ func (m *Manager) pauseNow(ctx context.Context, e *entry, timeout bool) error {
 	if sb.State != sandbox.Running {
 		return nil // another was faster; the caller looks again
 	}
-	if err := m.pausable(sb.Mounts); err != nil {
-		return err
-	}
-	if can, err := m.canSave(ctx, sb.Isolation.Effective); err != nil || !can {
-		if err == nil {
-			err = sandbox.Errorf(sandbox.Unsupported, "this boundary cannot save a sandbox's memory here").
-				WithField("boundary", string(sb.Isolation.Effective)).WithHint("`belljar doctor` tells what each boundary can do")
-		}
+	if err := m.savable(ctx, &sb); err != nil {
 		return err
 	}
 	dir, err := m.images.Begin(e.id)
@@ -186,6 +179,7 @@ func (m *Manager) manifest(r *Record, t image.Template) *image.Manifest {
 		Version: image.Version, Kind: sandbox.KindMemory, Sandbox: sb.ID, Generation: sb.Generation,
 		Build: m.o.Build, Boundary: sb.Isolation.Effective, Template: t,
 		Limits: r.Limits, Explicit: r.Explicit, User: sb.User, Workdir: sb.Workdir, Hostname: sb.Hostname, Env: r.Env,
+		Command: sb.Command, Captured: r.Captured,
 		SavedAt: time.Now().UTC().Round(0),
 	}
 }

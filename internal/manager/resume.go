@@ -74,21 +74,12 @@ func (m *Manager) restorable(ctx context.Context, r *Record) error {
 	if err != nil {
 		return err
 	}
-	if manifest.Build != m.o.Build {
-		return sandbox.Errorf(sandbox.Conflict, "the sandbox was paused by another build than this one (%s)", m.o.Build).
-			WithField("build", manifest.Build).
-			WithHint("install that build again to resume it, or kill it: memory is restored by the build that saved it only")
-	}
 	if manifest.Boundary != r.Sandbox.Isolation.Effective || manifest.Generation != r.Sandbox.Generation {
 		return sandbox.Errorf(sandbox.Conflict, "the image is of generation %d behind %s, and the sandbox was paused in generation %d behind %s",
 			manifest.Generation, manifest.Boundary, r.Sandbox.Generation, r.Sandbox.Isolation.Effective).
 			WithField("image", m.images.Path(r.Sandbox.ID)).WithHint("put the right image back, or kill the sandbox")
 	}
-	now, err := m.template(ctx, r.Sandbox.Template)
-	if err != nil {
-		return err
-	}
-	return sameTemplate(manifest.Template, now)
+	return m.compatible(ctx, manifest)
 }
 
 func sameTemplate(then, now image.Template) error {
@@ -97,10 +88,10 @@ func sameTemplate(then, now image.Template) error {
 		return nil
 	case now.Kind == "":
 		return sandbox.Errorf(sandbox.NotFound, "the template that the sandbox started from is gone").WithField("template", then.Name).
-			WithHint("import it again as it was, or kill the sandbox")
+			WithHint("import it again as it was, or give the sandbox or snapshot up")
 	}
-	return sandbox.Errorf(sandbox.Conflict, "the template is another one than when the sandbox was paused").WithField("template", then.Name).
-		WithHint("the sandbox's memory knows files that are not there any more: kill it and make a new one")
+	return sandbox.Errorf(sandbox.Conflict, "the template is another one than when the sandbox was saved").WithField("template", then.Name).
+		WithHint("its memory knows files that are not there any more: give it up and make a new one")
 }
 
 // restore has a keeper make the sandbox from its image.

@@ -87,7 +87,7 @@ func (m *Manager) settlePausing(ctx context.Context, e *entry, final bool) {
 			m.settled(e, m.saved(ctx, e, nil))
 			return
 		case whereRunning:
-			m.settled(e, m.retrying(ctx, e, "a sandbox cannot go on yet", func() error { return m.unpause(e, st) }))
+			m.settled(e, m.retrying(ctx, e, "a sandbox cannot go on yet", func() error { return m.unpause(e, st, "it was not paused") }))
 			return
 		case whereLost:
 			m.lose(e, "the sandbox's keeper ended while it was being paused")
@@ -159,12 +159,13 @@ func answers(ctx context.Context, k Keeper, st wire.Status) bool {
 	return resp.StatusCode < 400
 }
 
-// unpause makes a sandbox Running that was not paused after all.
-func (m *Manager) unpause(e *entry, st wire.Status) error {
+// unpause makes a sandbox Running that was not paused after all, or that was
+// saved and goes on.
+func (m *Manager) unpause(e *entry, st wire.Status, why string) error {
 	if err := m.images.Remove(e.id); err != nil {
 		return err
 	}
-	err := m.move(e, sandbox.Running, "it was not paused", func(r *Record) {
+	err := m.move(e, sandbox.Running, why, func(r *Record) {
 		r.Sandbox.Generation = max(r.Sandbox.Generation, st.Generation)
 		r.awoken()
 	})

@@ -8,7 +8,7 @@ import (
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
-// work is a pause or a resume on its way. A sandbox has one at a time, which
+// work is a pause, a resume or a saving on its way. A sandbox has one at a time, which
 // outlives its callers and is waited for by all who need its end.
 type work struct {
 	kind   string
@@ -21,6 +21,7 @@ type work struct {
 const (
 	workPause  = "pause"
 	workResume = "resume"
+	workSave   = "save"   // a snapshot or fork
 	workSettle = "settle" // of what an earlier manager had begun
 )
 

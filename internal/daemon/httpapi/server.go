@@ -129,6 +129,17 @@ func (s *Server) routes() map[string]handler {
 		"PUT " + sb + "/tar":      s.putTar,
 		"GET " + sb + "/watch":    s.lasting(s.watch),
 
+		"POST " + sb + "/snapshots":                 s.takeSnapshot,
+		"POST " + sb + "/fork":                      s.fork,
+		"GET /snapshots":                            s.snapshots,
+		"POST /snapshots":                           s.loadSnapshot,
+		"GET /snapshots/{snapshot}":                 s.getSnapshot,
+		"DELETE /snapshots/{snapshot}":              s.removeSnapshot,
+		"POST /snapshots/{snapshot}/verify":         s.verifySnapshot,
+		"GET /snapshots/{snapshot}/archive":         s.saveSnapshot,
+		"PUT /snapshots/{snapshot}/names/{name}":    s.tagSnapshot,
+		"DELETE /snapshots/{snapshot}/names/{name}": s.untagSnapshot,
+
 		"GET /templates": s.templates,
 		"GET /info":      s.info,
 		"POST /stop":     s.stop,

@@ -93,6 +93,7 @@ func TestRoutesAreThoseOfTheDocument(t *testing.T) {
 // known are the types that the document names by x-go-type.
 var known = []any{
 	sandbox.Sandbox{}, sandbox.Command{}, sandbox.Spec{}, sandbox.Limits{}, sandbox.Mount{}, sandbox.Isolation{}, sandbox.LimitStatus{},
+	sandbox.Snapshot{}, gen.SnapshotRequest{}, gen.ForkRequest{}, gen.Forked{}, gen.SnapshotList{},
 	sandbox.Step{}, sandbox.Exit{}, sandbox.Event{}, sandbox.Template{}, sandbox.Error{},
 	guest.Process{}, guest.PTYSize{}, guest.Counts{}, guest.Ack{}, guest.StdinReply{}, guest.Signal{}, guest.Entry{},
 	guest.WatchEvent{}, guest.Metrics{}, guest.LogMark{},
@@ -173,11 +174,14 @@ var values = map[string]string{
 	"path": "/tmp/x", "to": "/tmp/y", "user": "root", "mode": "644", "depth": "2", "recursive": "1",
 	"all": "1", "follow": "0", "since": "3", "stdout": "1", "stderr": "2", "offset": "9", "process": "p1", "probe": "0", "kill": "0",
 	"from": "p1", "output": "1", "background": "1", "command": "1",
+	"name": "n", "move": "1",
 }
 
 var bodies = map[string]string{
 	"POST /sandboxes/{ref}/processes":                  `{"id":"p1","argv":["/bin/true"]}`,
 	"POST /sandboxes":                                  `{"spec":{"template":"host"}}`,
+	"POST /sandboxes/{ref}/snapshots":                  `{"name":"a:b"}`,
+	"POST /sandboxes/{ref}/fork":                       `{"count":2}`,
 	"PUT /sandboxes/{ref}/timeout":                     `{"timeout":5}`,
 	"POST /sandboxes/{ref}/processes/{process}/ack":    `{"stdout":1,"stderr":0}`,
 	"POST /sandboxes/{ref}/processes/{process}/resize": `{"cols":80,"rows":24}`,
@@ -201,7 +205,7 @@ func TestParametersAreThoseOfTheDocument(t *testing.T) {
 	s := empty(t)
 	for name, op := range load(t).operations(t) {
 		method, path, _ := strings.Cut(name, " ")
-		path = strings.NewReplacer("{ref}", "nobody", "{process}", "p1").Replace(path)
+		path = strings.NewReplacer("{ref}", "nobody", "{process}", "p1", "{snapshot}", "nothing", "{name}", "n").Replace(path)
 		q := url.Values{}
 		for _, p := range op.Parameters {
 			if p.In == "query" {

@@ -73,6 +73,23 @@ type EventKind = sandbox.EventKind
 // Exit How a sandbox or a process ended.
 type Exit = sandbox.Exit
 
+// ForkRequest Copies to make.
+type ForkRequest struct {
+	// Count How many; 1 when it is left out.
+	Count int `json:"count,omitempty"`
+
+	// Name Of the copy; of several, NAME-1 and so on.
+	Name string `json:"name,omitempty"`
+}
+
+// Forked The copies.
+type Forked struct {
+	Sandboxes []Sandbox `json:"sandboxes"`
+
+	// Stopped How long the source stood still.
+	Stopped time.Duration `json:"stopped"`
+}
+
 // ID Names one sandbox for ever.
 type ID = sandbox.ID
 
@@ -150,6 +167,23 @@ type SandboxList struct {
 
 // Signal A signal to the group of a process or, with tree, to all its descendants.
 type Signal = wire.Signal
+
+// Snapshot What was saved of a sandbox, and what one that starts from it is like.
+type Snapshot = sandbox.Snapshot
+
+// SnapshotKind What an image holds.
+type SnapshotKind = sandbox.SnapshotKind
+
+// SnapshotList Snapshots.
+type SnapshotList struct {
+	Snapshots []Snapshot `json:"snapshots"`
+}
+
+// SnapshotRequest A snapshot to take.
+type SnapshotRequest struct {
+	// Name NAME or NAME:TAG; left out, it has its ID alone.
+	Name string `json:"name,omitempty"`
+}
 
 // Source Where randomness or time comes from after a restore.
 type Source = driver.Source

@@ -37,9 +37,12 @@ type Manifest struct {
 	Workdir    string               `json:"workdir,omitempty"`
 	Hostname   string               `json:"hostname"`
 	Env        map[string]string    `json:"env,omitempty"`
-	Dir        string               `json:"dir,omitempty"` // inside, that a snapshot of a directory was taken of
-	SavedAt    time.Time            `json:"saved_at"`
-	Files      []File               `json:"files"`
+	// Command and Captured are what the record knew of processes that go on.
+	Command  *sandbox.Command `json:"command,omitempty"`
+	Captured []string         `json:"captured,omitempty"`
+	Dir      string           `json:"dir,omitempty"` // inside, that a snapshot of a directory was taken of
+	SavedAt  time.Time        `json:"saved_at"`
+	Files    []File           `json:"files"`
 
 	signer string // the public key whose signature it bears
 }
