@@ -20,6 +20,7 @@ type Sandbox struct {
 	Mounts     []Mount           `json:"mounts,omitempty"`
 	Snapshot   ID                `json:"snapshot,omitempty"` // that it started from
 	ForkOf     ID                `json:"fork_of,omitempty"`  // the sandbox that it is a copy of
+	Origin     Origin            `json:"origin,omitempty"`   // of its present generation
 	Generation uint64            `json:"generation"`         // counts boots and restores; streams of older ones are refused
 	CreatedAt  time.Time         `json:"created_at"`
 	StartedAt  time.Time         `json:"started_at,omitzero"`

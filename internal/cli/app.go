@@ -80,6 +80,7 @@ func (a *app) subcommands() []subcommand {
 		{"use", []string{"snapshot"}, a.snapshotCommand},
 		{"use", []string{"kill", "rm"}, a.killCommand},
 		{"template", []string{"template"}, a.templateCommand},
+		{"template", []string{"pool"}, a.poolCommand},
 		{"machine", []string{"doctor"}, a.doctorCommand},
 		{"machine", []string{"daemon"}, a.daemonCommand},
 		{"machine", []string{"version"}, a.versionCommand},

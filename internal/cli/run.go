@@ -99,7 +99,7 @@ func (o *oneRun) run(ctx context.Context) error {
 	o.at = o.a.attach(o.relay, o.f.interactive, o.f.tty)
 	defer o.at.end()
 	if o.f.format.machine() {
-		o.at.captureOutput(o.f.outputLimit.n)
+		o.at.captureOutput(o.f.limits.outputLimit.n)
 	}
 	var err error
 	if o.guard, err = newGuard(ctx, o.vols); err != nil {

@@ -17,9 +17,7 @@ type specFlags struct {
 	boundary, hostname                 string
 	workdir, user                      string
 	allowWeaker                        bool
-	cpus                               float64
-	memory, disk, outputLimit          byteSize
-	pids, openFiles                    int64
+	limits                             limitFlags
 	timeout                            span
 	onTimeout                          string
 	env, envFiles, volumes, labels     []string
@@ -35,12 +33,7 @@ func (s *specFlags) add(cmd *cobra.Command) {
 	f.StringVar(&s.hostname, "hostname", "", "host name inside")
 	f.StringVarP(&s.workdir, "workdir", "w", "", "directory in which commands start (default: the user's home)")
 	f.StringVarP(&s.user, "user", "u", "", "user inside (default user)")
-	f.Float64Var(&s.cpus, "cpus", 0, "CPU time per wall time, in cores (default: all)")
-	f.VarP(&s.memory, "memory", "m", "memory of the whole sandbox (default 1GiB)")
-	f.Int64Var(&s.pids, "pids", 0, "processes and threads inside (default 1024)")
-	f.Var(&s.disk, "disk", "bytes that it may write to its file system (default 2GiB)")
-	f.Int64Var(&s.openFiles, "open-files", 0, "open files per process inside (default 4096)")
-	f.Var(&s.outputLimit, "output-limit", "output that waits for its reader, per process and stream (default 8MiB); with -o json, what the result holds (default 64KiB)")
+	s.limits.add(f)
 	f.Var(&s.timeout, "timeout", "time after which it is killed: 90, 90s, 5m")
 	f.StringVar(&s.onTimeout, "on-timeout", "", "what happens then: kill (default), or pause, which needs the daemon")
 	f.StringArrayVarP(&s.env, "env", "e", nil, "environment: KEY=VALUE, or KEY to pass on yours")
@@ -73,8 +66,7 @@ func (s *specFlags) spec(cmd *cobra.Command, argv []string, warn warner) (sandbo
 		}
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: v.source, Target: v.target, ReadOnly: v.readOnly})
 	}
-	typed := map[string]string{"memory": s.memory.typed, "disk": s.disk.typed, "output-limit": s.outputLimit.typed}
-	if err := checkSpec(&spec, typed); err != nil {
+	if err := checkSpec(&spec, s.limits.typed()); err != nil {
 		return spec, nil, err
 	}
 	vols, err := openVolumes(s.volumes, warn)
@@ -82,10 +74,9 @@ func (s *specFlags) spec(cmd *cobra.Command, argv []string, warn warner) (sandbo
 }
 
 func (s *specFlags) values(cmd *cobra.Command) (spec sandbox.Spec, err error) {
-	for name, zero := range map[string]bool{"cpus": s.cpus == 0, "pids": s.pids == 0, "open-files": s.openFiles == 0} {
-		if zero && cmd.Flags().Changed(name) {
-			return spec, usagef("leave --"+name+" out for the default", "--%s 0: a limit of nothing cannot work", name)
-		}
+	limits, err := s.limits.values(cmd)
+	if err != nil {
+		return spec, err
 	}
 	env, err := environment(s.env, s.envFiles, os.LookupEnv)
 	if err != nil {
@@ -101,17 +92,14 @@ func (s *specFlags) values(cmd *cobra.Command) (spec sandbox.Spec, err error) {
 		Snapshot:    s.snapshot,
 		Boundary:    sandbox.Boundary(s.boundary),
 		AllowWeaker: s.allowWeaker,
-		Limits: sandbox.Limits{
-			CPUs: s.cpus, MemoryBytes: s.memory.n, Processes: s.pids,
-			DiskBytes: s.disk.n, OpenFiles: s.openFiles, OutputBytes: s.outputLimit.n,
-		},
-		Env:       env,
-		Workdir:   s.workdir,
-		User:      s.user,
-		Hostname:  s.hostname,
-		Timeout:   time.Duration(s.timeout),
-		OnTimeout: sandbox.OnTimeout(s.onTimeout),
-		Labels:    lab,
+		Limits:      limits,
+		Env:         env,
+		Workdir:     s.workdir,
+		User:        s.user,
+		Hostname:    s.hostname,
+		Timeout:     time.Duration(s.timeout),
+		OnTimeout:   sandbox.OnTimeout(s.onTimeout),
+		Labels:      lab,
 	}, nil
 }
 

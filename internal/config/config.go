@@ -37,6 +37,7 @@ const (
 	logs       = "logs"
 	images     = "images"
 	snapshots  = "snapshots"
+	pools      = "pools.json"
 	forks      = "forks"
 	key        = "installation.key"
 	keepers    = "keepers"
@@ -57,6 +58,9 @@ func (d Dirs) Logs() string { return filepath.Join(d.State, logs) }
 
 // Images holds the memory and files of paused sandboxes, by sandbox.
 func (d Dirs) Images() string { return filepath.Join(d.State, images) }
+
+// Pools holds the sizes of the daemon's warm pools.
+func (d Dirs) Pools() string { return filepath.Join(d.State, pools) }
 
 // Snapshots holds snapshots, by their ID.
 func (d Dirs) Snapshots() string { return filepath.Join(d.State, snapshots) }

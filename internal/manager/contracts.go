@@ -50,6 +50,11 @@ type Keeper interface {
 	SendFiles(ctx context.Context, files []*os.File) (ticket string, err error)
 
 	Create(ctx context.Context, req *wire.Create) (*wire.Created, error)
+	// Claim gives a sandbox that Create has parked its name and has its guest
+	// answer. After an error nothing is left of it under that name, unless there
+	// was no answer.
+	Claim(ctx context.Context, parked sandbox.ID, req *wire.Claim) (*wire.Created, error)
+
 	List(ctx context.Context) ([]wire.Status, error)
 	Wait(ctx context.Context, id sandbox.ID) (wire.Status, error)
 	Stats(ctx context.Context, id sandbox.ID) (sandbox.Stats, error)
@@ -79,8 +84,9 @@ type Templates interface {
 
 // Resolved is a template that a sandbox is about to start from.
 type Resolved struct {
-	Root driver.Root
-	User driver.User
+	Root     driver.Root
+	User     driver.User
+	Template sandbox.Template // what they are of
 	// Release, when set, is called once the sandbox has been created or has
 	// failed to be: the root is then held by the sandbox alone.
 	Release func()

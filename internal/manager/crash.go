@@ -1,5 +1,7 @@
 package manager
 
+import "github.com/belljar-sh/belljar/internal/manager/pool"
+
 // The crash points: where a test can have the process die. Each stands for
 // "between this step and the next".
 const (
@@ -30,6 +32,19 @@ const (
 	CrashResumeDone    = "resume.done"    // the journal knows, the image is still there
 	CrashPausedKilled  = "paused.killed"  // the end of a paused sandbox is written, its image is still there
 )
+
+// The crash points of claims. Those of the making of what is claimed are
+// pool's.
+const (
+	CrashClaimAssigned = "claim.assigned" // the journal names the keeper of one that waits
+	CrashClaimSent     = "claim.sent"     // the keeper is at work
+	CrashClaimed       = "claim.claimed"  // the sandbox runs under its name, the journal does not know
+)
+
+// PoolCrashPoints lists the crash points of pools and claims.
+func PoolCrashPoints() []string {
+	return []string{pool.CrashParking, pool.CrashParked, CrashClaimAssigned, CrashClaimSent, CrashClaimed}
+}
 
 // The crash points of snapshots and forks.
 const (

@@ -1,16 +1,14 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"os"
-	"runtime"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/belljar-sh/belljar/internal/daemon/fdpass"
-	"github.com/belljar-sh/belljar/internal/driver"
 	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/internal/keeper/wire"
 	"github.com/belljar-sh/belljar/sandbox"
@@ -48,11 +46,14 @@ func (m *Manager) Create(ctx context.Context, spec sandbox.Spec, start *Start) (
 	if c.from != nil {
 		defer c.from.release()
 	}
-	release, err := m.admit(ctx)
-	if err != nil {
-		return Created{}, err
+	// What is only claimed needs no place among those that boot.
+	if c.admitted = c.from != nil || !m.claimable(c.template(), len(spec.Mounts)); c.admitted {
+		release, err := m.admit(ctx)
+		if err != nil {
+			return Created{}, err
+		}
+		defer release()
 	}
-	defer release()
 	return c.run(ctx)
 }
 
@@ -74,7 +75,7 @@ func (m *Manager) admit(ctx context.Context) (release func(), err error) {
 	}()
 	select {
 	case m.creates <- struct{}{}:
-		return func() { <-m.creates }, nil
+		return m.leave, nil
 	case <-ctx.Done():
 		return nil, canceled(ctx)
 	}
@@ -88,6 +89,8 @@ type create struct {
 	from  *source // nil: it starts from its template
 	began time.Time
 
+	admitted bool // has a place among the creates at work
+
 	e     *entry
 	files []*os.File
 	steps []sandbox.Step
@@ -98,9 +101,8 @@ func (c *create) check() error {
 	if err := c.spec.Validate(); err != nil {
 		return err
 	}
-	if n := runtime.NumCPU(); c.spec.Limits.CPUs > float64(n) {
-		return sandbox.Errorf(sandbox.Invalid, "this host has %d processors", n).
-			WithField("cpus", strconv.FormatFloat(c.spec.Limits.CPUs, 'g', -1, 64)).WithHint("ask for %d or less, or leave it out", n)
+	if err := checkCPUs(c.spec.Limits); err != nil {
+		return err
 	}
 	for k := range c.spec.Labels {
 		if err := sandbox.CheckName("label", k); err != nil {
@@ -127,6 +129,8 @@ func (c *create) check() error {
 	return nil
 }
 
+func (c *create) template() string { return cmp.Or(c.spec.Template, sandbox.DefaultTemplate) }
+
 // record fills the defaults in.
 func (c *create) record() (Record, error) {
 	is, err := choose(c.spec.Boundary, c.spec.AllowWeaker, c.m.o.Boundaries)
@@ -151,7 +155,7 @@ func (c *create) record() (Record, error) {
 		Sandbox: sandbox.Sandbox{
 			ID:         id,
 			Name:       c.spec.Name,
-			Template:   pick(c.spec.Template, sandbox.DefaultTemplate),
+			Template:   c.template(),
 			State:      sandbox.Creating,
 			Isolation:  is,
 			Limits:     []sandbox.LimitStatus{},
@@ -239,6 +243,7 @@ func (c *create) build(ctx context.Context) (Created, error) {
 		files:      c.files,
 		assigned:   func(r *Record) { r.Sandbox.Generation = c.generation() },
 		step:       c.step,
+		waits:      !c.admitted,
 		atAcquired: CrashCreateAcquired, atAssigned: CrashCreateAssigned, atSent: CrashCreateSent,
 	})
 	if err != nil {
@@ -275,19 +280,13 @@ func (c *create) request() *wire.Create {
 	return req
 }
 
-func explicit(l sandbox.Limits) driver.Explicit {
-	return driver.Explicit{
-		CPUs: l.CPUs != 0, Memory: l.MemoryBytes != 0, Processes: l.Processes != 0,
-		Disk: l.DiskBytes != 0, OpenFiles: l.OpenFiles != 0,
-	}
-}
-
 // finish makes the sandbox Running.
 func (c *create) finish(made *launched) (Created, error) {
 	m, e := c.m, c.e
 	limits := append(slices.Clone(made.Limits), c.guestLimits(made.Limits)...)
 	out := Created{Process: made.Reply.Process, StartError: made.Reply.StartError}
-	err := m.move(e, sandbox.Running, "the guest has answered", func(r *Record) {
+	err := m.move(e, sandbox.Running, answeredAs(made.origin), func(r *Record) {
+		r.Sandbox.Origin = made.origin
 		r.Sandbox.Limits = limits
 		r.Sandbox.CPUsSeen = made.CPUsSeen
 		r.Sandbox.StartedAt = made.StartedAt

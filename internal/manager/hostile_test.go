@@ -28,6 +28,9 @@ func (hostile) SendFiles(context.Context, []*os.File) (string, error) {
 func (hostile) Create(context.Context, *wire.Create) (*wire.Created, error) {
 	return nil, sandbox.Errorf(sandbox.Unavailable, "no")
 }
+func (hostile) Claim(context.Context, sandbox.ID, *wire.Claim) (*wire.Created, error) {
+	return nil, sandbox.Errorf(sandbox.Unavailable, "no")
+}
 func (hostile) List(context.Context) ([]wire.Status, error) { return nil, nil }
 func (hostile) Wait(ctx context.Context, _ sandbox.ID) (wire.Status, error) {
 	<-ctx.Done()

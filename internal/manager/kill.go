@@ -164,17 +164,20 @@ func (m *Manager) giveBack(ctx context.Context, e *entry) error {
 	if k == nil && name == "" {
 		return nil
 	}
-	if k != nil && k.Alive() {
-		if m.o.Crash != nil {
-			stop := time.AfterFunc(time.Millisecond, func() { m.crash(CrashKillSent) })
-			defer stop.Stop()
-		}
-		if _, err := k.Delete(ctx, e.id); err == nil || k.Alive() {
-			return err
-		}
-	}
 	if k != nil {
 		name = k.Name()
+	}
+	defer m.crashDuring(CrashKillSent, time.Millisecond)()
+	return m.removeFrom(ctx, k, name, e.id)
+}
+
+// removeFrom has a keeper, nil for one that is gone, or the reaper remove a
+// sandbox.
+func (m *Manager) removeFrom(ctx context.Context, k Keeper, name string, id sandbox.ID) error {
+	if k != nil && k.Alive() {
+		if _, err := k.Delete(ctx, id); err == nil || k.Alive() {
+			return err
+		}
 	}
 	return m.o.Keepers.Reap(ctx, name)
 }

@@ -13,9 +13,18 @@ import (
 // launching is what a sandbox that a keeper is about to make needs besides the
 // keeper's request.
 type launching struct {
-	// resolve finds Root and User of the request while a keeper is found:
-	// starting one takes as long as the rest. Nil: the request has them.
+	// resolve finds Root and User of the request, and what they are of, while a
+	// keeper is found: starting one takes as long as the rest. Nil: the request
+	// has them.
 	resolve func(ctx context.Context) (Resolved, error)
+	// template is what the root is of, where there is no resolve. Without it
+	// nothing is claimed.
+	template sandbox.Template
+	// image names the image of the request, for ready ones that were restored
+	// from the same. "": only booted ones serve a request with an image.
+	image   string
+	release func()     // of what resolve has returned; may be nil
+	waits   bool       // has no place among the creates at work yet
 	files   []*os.File // of the request's mounts, in their order
 	// assigned changes the record in the same step that names the keeper.
 	assigned func(r *Record)
@@ -29,6 +38,7 @@ type launching struct {
 // been checked.
 type launched struct {
 	*wire.Created
+	origin sandbox.Origin
 }
 
 // launch has a keeper make the sandbox of e, new or from an image, as req says,
@@ -36,10 +46,22 @@ type launched struct {
 // the keeper is asked the journal names it, so after an error giveBack knows
 // whom to ask, and the caller must see to it.
 func (m *Manager) launch(ctx context.Context, e *entry, req *wire.Create, l launching) (*launched, error) {
-	root, k, err := m.locate(ctx, req, &l)
-	if root.Release != nil {
-		defer root.Release()
+	defer func() {
+		if l.release != nil {
+			l.release()
+		}
+	}()
+	if out, err := m.claim(ctx, e, req, &l); out != nil || err != nil {
+		return out, err
 	}
+	if l.waits {
+		release, err := m.admit(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
+	k, err := m.locate(ctx, req, &l)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +101,18 @@ func answered(made *wire.Created, asked *guest.Start) (*launched, error) {
 	if err := made.Reply.Check(asked); err != nil {
 		return nil, badGuest("an answer that cannot be: %v", err)
 	}
-	return &launched{Created: made}, nil
+	return &launched{Created: made, origin: sandbox.OriginCold}, nil
+}
+
+// answeredAs is the sentence of a sandbox that runs.
+func answeredAs(o sandbox.Origin) string {
+	switch o {
+	case sandbox.OriginReady:
+		return "the guest, which waited ready, has answered"
+	case sandbox.OriginBooted:
+		return "the guest has answered, in a kernel that waited booted"
+	}
+	return "the guest has answered"
 }
 
 func (l *launching) tell(name string, began time.Time, took time.Duration) {
@@ -88,35 +121,36 @@ func (l *launching) tell(name string, began time.Time, took time.Duration) {
 	}
 }
 
-// locate resolves the template, where it has not been, and gets a keeper.
-func (m *Manager) locate(ctx context.Context, req *wire.Create, l *launching) (Resolved, Keeper, error) {
-	type result struct {
-		root Resolved
-		err  error
-		took time.Duration
+// resolveNow resolves the template, where it has not been.
+func (l *launching) resolveNow(ctx context.Context, req *wire.Create) error {
+	if l.resolve == nil {
+		return nil
 	}
 	began := time.Now()
-	resolved := make(chan result, 1)
-	if l.resolve == nil {
-		resolved <- result{root: Resolved{Root: req.Root, User: req.User}}
-	} else {
-		go func() {
-			root, err := l.resolve(ctx)
-			resolved <- result{root, err, time.Since(began)}
-		}()
+	root, err := l.resolve(ctx)
+	l.release = root.Release
+	if err != nil {
+		return err
 	}
+	l.resolve = nil
+	req.Root, req.User, l.template = root.Root, root.User, root.Template
+	l.tell("template", began, time.Since(began))
+	return nil
+}
+
+// locate gets a keeper and resolves the template meanwhile.
+func (m *Manager) locate(ctx context.Context, req *wire.Create, l *launching) (Keeper, error) {
+	resolved := make(chan error, 1)
+	go func() { resolved <- l.resolveNow(ctx, req) }()
+	began := time.Now()
 	k, err := m.o.Keepers.Acquire(ctx, m.load)
 	took := time.Since(began)
-	r := <-resolved
-	if l.resolve != nil && r.err == nil {
-		l.tell("template", began, r.took)
-	}
+	rerr := <-resolved
 	l.tell("keeper", began, took)
-	if r.err != nil {
-		return r.root, nil, r.err // the caller's mistake goes before the host's
+	if rerr != nil {
+		return nil, rerr // the caller's mistake goes before the host's
 	}
-	req.Root, req.User = r.root.Root, r.root.User
-	return r.root, k, err
+	return k, err
 }
 
 // assign writes down where the sandbox is about to be.

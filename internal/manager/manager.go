@@ -12,6 +12,7 @@ import (
 
 	"github.com/belljar-sh/belljar/internal/driver"
 	"github.com/belljar-sh/belljar/internal/manager/image"
+	"github.com/belljar-sh/belljar/internal/manager/pool"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -32,6 +33,7 @@ type Options struct {
 	// snapshots, and those that forks are made from, which last no longer than
 	// that. nil, all three: none of it is supported.
 	Images, Snapshots, Forks *image.Store
+	PoolFile                 string // with the sizes of pools; empty: none is kept
 	Log                      *slog.Logger
 	// Crash, when set, is called at every crash point. Tests only.
 	Crash func(point string)
@@ -50,6 +52,7 @@ type Manager struct {
 	images  *image.Store // nil: nothing can be paused
 	snaps   *snapIndex
 	can     capabilities
+	pool    *pool.Pool // nil: none is kept
 
 	mu     sync.Mutex
 	byID   map[sandbox.ID]*entry
@@ -82,6 +85,9 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 		maxDead: deadCount,
 	}
 	m.images, m.snaps = o.Images, newSnapIndex()
+	if o.PoolFile != "" {
+		m.pool = pool.New(pool.Options{Host: poolHost{m}, File: o.PoolFile, Log: o.Log})
+	}
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if o.Journal != nil {
 		if err := errors.Join(m.recallSnapshots(), m.adopt(ctx)); err != nil {
@@ -90,6 +96,9 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 			return nil, err
 		}
 		m.wg.Go(m.collectLoop)
+	}
+	if m.pool != nil {
+		m.pool.Start(ctx)
 	}
 	return m, nil
 }
@@ -106,6 +115,7 @@ func (m *Manager) Close(ctx context.Context) error {
 		defer cancel()
 		err = m.KillAll(ctx, sandbox.EndStopped)
 	}
+	m.closePool(ctx)
 	m.cancel()
 	m.wg.Wait()
 	m.tickets.close()
@@ -115,8 +125,17 @@ func (m *Manager) Close(ctx context.Context) error {
 	return err
 }
 
+// closePool gives back everything that waits to be claimed.
+func (m *Manager) closePool(ctx context.Context) {
+	if m.pool != nil {
+		m.pool.Close(ctx)
+	}
+}
+
 // KillAll kills every sandbox, many at once, and returns the first error.
+// Nothing waits to be claimed from then on.
 func (m *Manager) KillAll(ctx context.Context, reason string) error {
+	m.closePool(ctx)
 	var mu sync.Mutex
 	var first error
 	var wg sync.WaitGroup
@@ -140,10 +159,10 @@ func (m *Manager) Live() int {
 	return m.count(sandbox.State.Live)
 }
 
-// Active counts the sandboxes that somebody must look after: all but the dead
-// and the paused.
+// Active counts what somebody must look after: the sandboxes but for the dead
+// and the paused, and pools that are to be kept full.
 func (m *Manager) Active() int {
-	return m.count(func(s sandbox.State) bool { return s.Live() && s != sandbox.Paused })
+	return len(m.Pools()) + m.count(func(s sandbox.State) bool { return s.Live() && s != sandbox.Paused })
 }
 
 func (m *Manager) count(is func(sandbox.State) bool) int {
@@ -267,9 +286,12 @@ func (m *Manager) release(e *entry) {
 	}
 }
 
-// load counts the sandboxes on a keeper.
+// load counts the sandboxes on a keeper, with those that wait to be claimed.
 func (m *Manager) load(keeper string) int {
 	n := 0
+	if m.pool != nil {
+		n = m.pool.On(keeper)
+	}
 	for _, e := range m.entries() {
 		if e.on(keeper) {
 			n++

@@ -102,13 +102,14 @@ func (m *Manager) restore(ctx context.Context, e *entry, r *Record, root Resolve
 		Limits: r.Limits, Explicit: r.Explicit,
 		Hello: m.hello(r, r.Sandbox.Generation+1),
 		Image: m.images.Path(e.id),
-	}, launching{atSent: CrashResumeSent})
+	}, launching{template: root.Template, atSent: CrashResumeSent})
 }
 
 // resumed makes the sandbox Running. From then on its image is the past.
 func (m *Manager) resumed(ctx context.Context, e *entry, made *launched) error {
-	err := m.move(e, sandbox.Running, "the guest has answered", func(r *Record) {
+	err := m.move(e, sandbox.Running, answeredAs(made.origin), func(r *Record) {
 		r.Sandbox.Generation++
+		r.Sandbox.Origin = made.origin
 		r.Sandbox.Limits = renewed(r.Sandbox.Limits, made.Limits)
 		r.Sandbox.CPUsSeen = made.CPUsSeen
 		r.awoken()

@@ -140,9 +140,12 @@ func (s *Server) routes() map[string]handler {
 		"PUT /snapshots/{snapshot}/names/{name}":    s.tagSnapshot,
 		"DELETE /snapshots/{snapshot}/names/{name}": s.untagSnapshot,
 
-		"GET /templates": s.templates,
-		"GET /info":      s.info,
-		"POST /stop":     s.stop,
+		"GET /templates":           s.templates,
+		"GET /pools":               s.pools,
+		"PUT /pools/{template}":    s.setPool,
+		"DELETE /pools/{template}": s.removePool,
+		"GET /info":                s.info,
+		"POST /stop":               s.stop,
 	}
 }
 

@@ -101,6 +101,7 @@ var known = []any{
 	// Generated: that they are up to date is checked here, too.
 	gen.CreateRequest{}, gen.Created{}, gen.Start{}, gen.Stats{}, gen.Info{}, gen.TimeoutRequest{}, gen.ErrorBody{},
 	gen.SandboxList{}, gen.ProcessList{}, gen.EntryList{}, gen.TemplateList{},
+	gen.PoolRequest{}, gen.PoolList{}, sandbox.Pool{},
 }
 
 func TestFieldsAreThoseOfTheDocument(t *testing.T) {
@@ -115,8 +116,8 @@ func TestFieldsAreThoseOfTheDocument(t *testing.T) {
 		}
 		seen[typ.Name()] = true
 		var fields, required []string
-		for i := range typ.NumField() {
-			name, opts, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+		for _, f := range reflect.VisibleFields(typ) {
+			name, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if name == "" || name == "-" {
 				continue
 			}
@@ -183,6 +184,7 @@ var bodies = map[string]string{
 	"POST /sandboxes/{ref}/snapshots":                  `{"name":"a:b"}`,
 	"POST /sandboxes/{ref}/fork":                       `{"count":2}`,
 	"PUT /sandboxes/{ref}/timeout":                     `{"timeout":5}`,
+	"PUT /pools/{template}":                            `{"ready":1}`,
 	"POST /sandboxes/{ref}/processes/{process}/ack":    `{"stdout":1,"stderr":0}`,
 	"POST /sandboxes/{ref}/processes/{process}/resize": `{"cols":80,"rows":24}`,
 	"POST /sandboxes/{ref}/processes/{process}/signal": `{"signal":15}`,
@@ -205,7 +207,7 @@ func TestParametersAreThoseOfTheDocument(t *testing.T) {
 	s := empty(t)
 	for name, op := range load(t).operations(t) {
 		method, path, _ := strings.Cut(name, " ")
-		path = strings.NewReplacer("{ref}", "nobody", "{process}", "p1", "{snapshot}", "nothing", "{name}", "n").Replace(path)
+		path = strings.NewReplacer("{ref}", "nobody", "{process}", "p1", "{snapshot}", "nothing", "{name}", "n", "{template}", "host").Replace(path)
 		q := url.Values{}
 		for _, p := range op.Parameters {
 			if p.In == "query" {

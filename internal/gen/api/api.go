@@ -143,8 +143,36 @@ type Mount = sandbox.Mount
 // OnTimeout What happens when the timeout is over; default kill. One that was paused by its timeout has the whole of it again when it is resumed.
 type OnTimeout = sandbox.OnTimeout
 
+// Origin How the sandbox came to run: made for the request (cold), or claimed from a
+// warm pool, as a kernel that had booted (booted) or with its guest at work
+// (ready).
+type Origin = sandbox.Origin
+
 // PTYSize The window of a terminal, in characters.
 type PTYSize = wire.PTYSize
+
+// Pool Where a warm pool stands.
+type Pool = sandbox.Pool
+
+// PoolList Warm pools.
+type PoolList struct {
+	Pools []Pool `json:"pools"`
+}
+
+// PoolRequest The size of a warm pool.
+type PoolRequest struct {
+	// Booted Sandboxes whose kernel has booted and has run nothing. A resume takes one of these.
+	Booted int `json:"booted,omitempty"`
+
+	// Ceiling How many of both demand may raise the pool to. Default: twice ready and booted.
+	Ceiling int `json:"ceiling,omitempty"`
+
+	// Limits Those that a sandbox must ask for to be served.
+	Limits sandbox.Limits `json:"limits,omitempty"`
+
+	// Ready Sandboxes whose guest runs and waits to be told who it is.
+	Ready int `json:"ready,omitempty"`
+}
 
 // Process A process that was started through the API.
 type Process = wire.Process

@@ -20,7 +20,7 @@ func Templates(s *template.Store) manager.Templates { return templates{s} }
 type templates struct{ s *template.Store }
 
 func (t templates) Resolve(ctx context.Context, name, user string) (manager.Resolved, error) {
-	root, _, err := t.s.Resolve(ctx, name)
+	root, of, err := t.s.Resolve(ctx, name)
 	if err != nil {
 		return manager.Resolved{}, err
 	}
@@ -28,7 +28,7 @@ func (t templates) Resolve(ctx context.Context, name, user string) (manager.Reso
 	if err != nil {
 		return manager.Resolved{}, err
 	}
-	return manager.Resolved{Root: root, User: id}, nil
+	return manager.Resolved{Root: root, User: id, Template: of}, nil
 }
 
 func (t templates) List(ctx context.Context) ([]sandbox.Template, error) { return t.s.List(ctx) }
@@ -73,13 +73,31 @@ type keeper struct {
 	lock string
 }
 
+// Create holds the template of what is somebody's. A sandbox that is parked does
+// not keep a template from being removed: nobody can claim it then.
 func (k *keeper) Create(ctx context.Context, req *wire.Create) (*wire.Created, error) {
+	if req.Park != "" {
+		return k.Keeper.Create(ctx, req)
+	}
 	if err := k.s.Hold(ctx, req.Root, req.ID, k.lock); err != nil {
 		return nil, err
 	}
 	made, err := k.Keeper.Create(ctx, req)
 	if err != nil && sandbox.KindOf(err) != sandbox.Unavailable {
 		k.release(ctx, req.Root, req.ID) // without an answer the sandbox may be there: Delete tells
+	}
+	return made, err
+}
+
+// Claim holds the template first, so that it is neither removed nor made anew
+// while the keeper compares its root with that of the parked sandbox.
+func (k *keeper) Claim(ctx context.Context, parked sandbox.ID, req *wire.Claim) (*wire.Created, error) {
+	if err := k.s.Hold(ctx, req.Root, req.As, k.lock); err != nil {
+		return nil, err
+	}
+	made, err := k.Keeper.Claim(ctx, parked, req)
+	if err != nil && sandbox.KindOf(err) != sandbox.Unavailable {
+		k.release(ctx, req.Root, req.As)
 	}
 	return made, err
 }
