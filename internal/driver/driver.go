@@ -90,6 +90,25 @@ type Restorer interface {
 	Restore(ctx context.Context, dir string) error
 }
 
+// FileSaver is an optional interface of an [Instance] that can write what it has
+// changed in its root, and nothing of its memory, into dir (empty, 0700), with
+// the names, owners, modes, times, links and extended attributes of files. What
+// is mounted in the root is left out. For the rest it is as [Checkpointer] says.
+// An instance whose request names dir as Files begins with those files.
+type FileSaver interface {
+	SaveFiles(ctx context.Context, dir string, leaveRunning bool) error
+	Continue(ctx context.Context) error
+}
+
+// FileLister is an optional interface of an [Instance] that goes on while it
+// tells what it has changed in its root. What it tells is in a file without a
+// name, which is the caller's to close, and has the form that package
+// internal/filetree reads. It is the guest's word: no more than bytes to whoever
+// passes it on.
+type FileLister interface {
+	ListFiles(ctx context.Context) (*os.File, error)
+}
+
 // File is one file of what a [Checkpointer] wrote.
 type File struct {
 	Name   string `json:"name"`
@@ -123,7 +142,12 @@ type CreateRequest struct {
 	Limits   sandbox.Limits // merged with defaults: no field is zero
 	Explicit Explicit       // which limits the caller asked for
 	Hostname string
-	User     User // whom files on mounts seem to belong to, and the default user inside
+	// Files, when set, is a directory into which a [FileSaver] of the same
+	// boundary, root and Shifted has written: the sandbox boots anew with those
+	// changes made. It is not needed any more once Start has returned. Limits
+	// may be others than those of the instance that was saved.
+	Files string
+	User  User // whom files on mounts seem to belong to, and the default user inside
 
 	// Trace, when set, is told of each step as it ends. It may be called from
 	// any goroutine.

@@ -83,6 +83,7 @@ func Run(t *testing.T, fixture func(t *testing.T) Fixture) {
 		{"CreateGivenUp", (*suite).createGivenUp},
 		{"ManyAtOnce", (*suite).many},
 		{"Checkpoint", (*suite).checkpoint},
+		{"Files", (*suite).files},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			s := &suite{T: t, f: fixture(t)}

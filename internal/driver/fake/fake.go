@@ -71,7 +71,7 @@ func (d *Driver) Probe(ctx context.Context) driver.Report {
 	r := driver.Report{
 		Boundary: d.opts.Boundary, Available: driver.Yes,
 		Capabilities: driver.Capabilities{
-			MemoryCheckpoint: d.opts.Serve == nil, Entropy: driver.HostLive, Clock: driver.HostLive,
+			MemoryCheckpoint: d.opts.Serve == nil, FileSnapshot: d.opts.Serve == nil, Entropy: driver.HostLive, Clock: driver.HostLive,
 		},
 		Checks: []driver.Check{{Name: "fake", Verdict: driver.Yes, Reason: "it isolates nothing"}},
 	}
@@ -118,6 +118,10 @@ func (d *Driver) Create(ctx context.Context, req *driver.CreateRequest) (driver.
 	}
 	in := &instance{d: d, handle: h, guest: req.Guest, limits: limits, done: make(chan struct{})}
 	if err := in.acquire(); err != nil {
+		return nil, errors.Join(err, d.release(context.WithoutCancel(ctx), h))
+	}
+	if err := in.beginWith(req.Files); err != nil {
+		in.closeAll()
 		return nil, errors.Join(err, d.release(context.WithoutCancel(ctx), h))
 	}
 	if err := d.script.run(ctx.Done(), CreateHalf); err != nil {

@@ -89,7 +89,7 @@ func (in *instance) spawn(life context.Context) (runner, error) {
 	}
 	defer up.Close()
 	cmd := exec.Command(in.guest)
-	cmd.Env = []string{markOf(in.handle.ID), memoryEnv + "=" + MemoryFile}
+	cmd.Env = []string{markOf(in.handle.ID), memoryEnv + "=" + MemoryFile, fileEnv + "=" + FilesFile}
 	cmd.Dir = in.handle.Dir
 	cmd.ExtraFiles = []*os.File{down, up}
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL}

@@ -23,6 +23,8 @@ const (
 	Start      Step = "start"
 	Checkpoint Step = "checkpoint"
 	Restore    Step = "restore"
+	SaveFiles  Step = "save-files"
+	ListFiles  Step = "list-files"
 	Kill       Step = "kill"
 	Wait       Step = "wait"
 	Stats      Step = "stats"
@@ -33,7 +35,7 @@ const (
 
 // Steps lists them all.
 func Steps() []Step {
-	return []Step{Probe, Handle, Create, CreateHalf, Start, Checkpoint, Restore, Kill, Wait, Stats, Destroy, Reap, ReapHalf}
+	return []Step{Probe, Handle, Create, CreateHalf, Start, Checkpoint, Restore, SaveFiles, ListFiles, Kill, Wait, Stats, Destroy, Reap, ReapHalf}
 }
 
 // Action is what happens at a step. Block comes first, then Crash, then Err.

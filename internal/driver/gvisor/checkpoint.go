@@ -43,7 +43,7 @@ func (i *Instance) Checkpoint(ctx context.Context, dir string, leaveRunning bool
 	if !i.started.Load() {
 		return sandbox.Errorf(sandbox.Conflict, "the sandbox has not been started")
 	}
-	files, err := openImage(dir, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+	files, err := openImage(dir, imageFiles, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (i *Instance) Restore(ctx context.Context, dir string) error {
 	if !i.started.CompareAndSwap(false, true) {
 		return sandbox.Errorf(sandbox.Conflict, "the sandbox was started before")
 	}
-	files, err := openImage(dir, unix.O_RDONLY)
+	files, err := openImage(dir, imageFiles, unix.O_RDONLY)
 	if err != nil {
 		return err
 	}
@@ -120,9 +120,9 @@ func (i *Instance) Restore(ctx context.Context, dir string) error {
 }
 
 // openImage opens the files of an image beneath dir.
-func openImage(dir string, flags int) ([]*os.File, error) {
+func openImage(dir string, names []string, flags int) ([]*os.File, error) {
 	var files []*os.File
-	for _, name := range imageFiles {
+	for _, name := range names {
 		f, err := os.OpenFile(filepath.Join(dir, name), flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 		if err != nil {
 			closeAll(files)

@@ -24,6 +24,9 @@ const (
 	methodRestore    = "containerManager.Restore"
 	methodPause      = "containerManager.Pause"
 	methodResume     = "containerManager.Resume"
+
+	methodFSSave        = "containerManager.FSSave"
+	methodWaitFSRestore = "containerManager.WaitFSRestore"
 )
 
 // maxReply bounds an answer of the sentry. A sentry may have been taken over by

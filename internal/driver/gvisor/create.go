@@ -39,6 +39,7 @@ type creation struct {
 	gofer  *role         // nil without shares
 	root   *net.UnixConn // our end of the sentry's connection for the root
 	guest  *net.UnixConn // and of that for the directory of the guest's program
+	stored bool          // the root's upper layer is on a disk
 	booted *os.File      // one byte comes when the sentry is up, none when it is gone
 }
 
@@ -144,7 +145,7 @@ func (c *creation) startSentry() error {
 		"--total-host-memory="+strconv.FormatInt(c.req.Limits.MemoryBytes, 10),
 		"--product-name=belljar")
 	for _, give := range []func(*role) error{
-		c.giveSpec, c.giveFiles, c.giveControl, c.giveSync, c.giveStdio, c.giveChannels,
+		c.giveSpec, c.giveFiles, c.giveImage, c.giveControl, c.giveSync, c.giveStdio, c.giveChannels,
 	} {
 		if err := give(r); err != nil {
 			return err
@@ -214,7 +215,7 @@ func (c *creation) giveFiles(r *role) error {
 	upper := "memory"
 	if store, err := openStore(c.req.Dir, "/var/tmp"); err == nil {
 		r.give("gofer-filestore-fds", store)
-		upper = "anon"
+		upper, c.stored = "anon", true
 	}
 	r.arg(fmt.Sprintf("--gofer-mount-confs=lisafs:%s:size=%d,lisafs:none%s", upper, c.req.Limits.DiskBytes, c.shareConfs()))
 	return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -21,6 +22,7 @@ const removeTimeout = 10 * time.Second
 // Instance is one sandbox. Its methods are safe for concurrent use.
 type Instance struct {
 	id     sandbox.ID
+	dir    string
 	trace  func(string, time.Time, time.Duration)
 	slot   *slotLock
 	cg     *group
@@ -30,6 +32,10 @@ type Instance struct {
 	conns  driver.Channels
 	ctl    *control
 	log    *tail
+
+	stored    bool  // its files are on a disk and can be saved
+	fromFiles bool  // it begins with an image of files
+	maxImage  int64 // bytes that an image of its files may take
 
 	sentry  *exec.Cmd
 	gofer   *exec.Cmd // nil without shares
@@ -49,14 +55,17 @@ type Instance struct {
 var _ driver.Instance = (*Instance)(nil)
 
 func newInstance(c *creation) *Instance {
-	return &Instance{id: c.req.ID, trace: c.req.Trace, done: make(chan struct{})}
+	return &Instance{
+		id: c.req.ID, dir: c.req.Dir, trace: c.req.Trace, done: make(chan struct{}),
+		fromFiles: c.req.Files != "", maxImage: imageBound(c.req.Limits),
+	}
 }
 
 // adopt takes over what a creation has acquired.
 func (i *Instance) adopt(c *creation) {
 	i.cg, i.limits, i.conns, i.ctl, i.log = c.cg, c.limits, c.conns, c.ctl, c.log
 	i.cpus, i.memory = cpusSeen(c.req.Limits.CPUs), c.req.Limits.MemoryBytes
-	i.sentry = c.sentry.cmd
+	i.sentry, i.stored = c.sentry.cmd, c.stored
 	d := c.d
 	i.onGone = func() { d.gone.Store(i.id, true) }
 	if c.gofer != nil {
@@ -120,6 +129,9 @@ func (i *Instance) Start(ctx context.Context) error {
 	}
 	start := time.Now()
 	err := i.ctl.call(ctx, methodStartRoot, string(i.id))
+	if err == nil {
+		err = i.awaitFiles(ctx)
+	}
 	if i.trace != nil {
 		i.trace("gvisor.start", start, time.Since(start))
 	}
@@ -128,6 +140,10 @@ func (i *Instance) Start(ctx context.Context) error {
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	if i.fromFiles && i.cg.oomKills() > 0 {
+		return sandbox.Errorf(sandbox.ResourceExhausted, "the memory limit is too small for as many files").
+			WithField("memory", strconv.FormatInt(i.memory, 10)).WithHint("ask for more memory").WithCause(err)
 	}
 	return sandbox.Errorf(sandbox.Internal, "the guest could not be started: %v: %s", err, i.log.text()).WithCause(err)
 }

@@ -21,7 +21,7 @@ const probeTimeout = 2 * time.Second
 // Probe asks the host what the driver needs.
 func (d *Driver) Probe(ctx context.Context) driver.Report {
 	r := driver.Report{Boundary: sandbox.GVisor, Available: driver.Yes, Capabilities: driver.Capabilities{
-		MemoryCheckpoint: true, Setuid: true, MultiUser: true,
+		MemoryCheckpoint: true, FileSnapshot: true, Setuid: true, MultiUser: true,
 		Entropy: driver.HostLive, Clock: driver.HostLive,
 	}}
 	r.Checks = []driver.Check{d.checkEngine(ctx), checkTrap(), d.checkTrees(), d.checkIDs()}

@@ -87,6 +87,7 @@ func (g *server) handler() http.Handler {
 	m.HandleFunc("POST /v1/hello", g.hello)
 	m.HandleFunc("POST /v1/quiesce", quiesce)
 	m.HandleFunc("POST /v1/test/count", g.count)
+	m.HandleFunc("POST /v1/test/file", g.file)
 	m.HandleFunc("GET /v1/ping", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	m.HandleFunc("GET /v1/test/bytes", g.bytes)
 	m.HandleFunc("PUT /v1/test/sum", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, sum(r.Body)) })
@@ -144,6 +145,31 @@ func (g *server) count(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
+	}
+	io.WriteString(w, text)
+}
+
+// FileEnv names a variable with the path of the file that counts how often it
+// has been asked for, where that is not [CountFile].
+const FileEnv = "BELLJAR_FAKE_FILE"
+
+// CountFile is that file in a sandbox with files of its own.
+const CountFile = "/var/tmp/test-count"
+
+// file counts on in a file and answers with what it says then.
+func (g *server) file(w http.ResponseWriter, r *http.Request) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	path := os.Getenv(FileEnv)
+	if path == "" {
+		path = CountFile
+	}
+	b, _ := os.ReadFile(path)
+	n, _ := strconv.Atoi(string(b))
+	text := strconv.Itoa(n + 1)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
 	}
 	io.WriteString(w, text)
 }
