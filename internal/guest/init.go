@@ -65,8 +65,15 @@ func ownKernel() bool {
 
 // initFirst is done once per boot.
 func (s *Server) initFirst() {
-	if err := unix.Mkdir(s.cfg.RunDir, 0o755); err != nil && err != unix.EEXIST {
+	if unix.Mkdir(s.cfg.RunDir, 0o755) != nil {
+		os.RemoveAll(s.cfg.RunDir) // an earlier boot's: its token and all that it noted are over
 		os.MkdirAll(s.cfg.RunDir, 0o755)
+	}
+	// gVisor covers a /tmp in which an earlier boot has left nothing with one
+	// that is memory.
+	var fs unix.Statfs_t
+	if ownKernel() && unix.Statfs("/tmp", &fs) == nil && fs.Type == unix.TMPFS_MAGIC {
+		unix.Unmount("/tmp", unix.MNT_DETACH)
 	}
 	var st unix.Stat_t
 	if unix.Stat("/tmp", &st) != nil || st.Mode&0o7777 != 0o1777 {

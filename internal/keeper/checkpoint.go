@@ -69,7 +69,7 @@ func (b *box) checkpoint(ctx context.Context, req *wire.Checkpoint, t *timeline)
 	b.k.crash(AfterQuiesce)
 
 	step = t.start("save")
-	err = c.Checkpoint(ctx, req.Dir, req.Keep)
+	err = c.save(ctx, req.Dir, req.Keep)
 	step()
 	b.k.crash(AfterCheckpoint)
 	done := &wire.Checkpointed{}
@@ -81,7 +81,7 @@ func (b *box) checkpoint(ctx context.Context, req *wire.Checkpoint, t *timeline)
 			step()
 			return done, err
 		}
-		err = errors.Join(err, c.Continue(ctx))
+		err = errors.Join(err, c.goOn(ctx))
 	}
 	step = t.start("hello")
 	if gerr := b.goOn(ctx, conn, &req.Hello); gerr != nil {
@@ -113,7 +113,13 @@ func (b *box) settle(req *wire.Checkpoint, t *timeline) ([]driver.File, error) {
 	return files, nil
 }
 
-func (b *box) mayCheckpoint(req *wire.Checkpoint) (driver.Checkpointer, error) {
+// saver is how an instance is saved and, when it has been left stopped, goes on.
+type saver struct {
+	save func(ctx context.Context, dir string, leaveRunning bool) error
+	goOn func(ctx context.Context) error
+}
+
+func (b *box) mayCheckpoint(req *wire.Checkpoint) (*saver, error) {
 	if err := sock.CheckDir(req.Dir); err != nil {
 		return nil, err
 	}
@@ -126,11 +132,16 @@ func (b *box) mayCheckpoint(req *wire.Checkpoint) (driver.Checkpointer, error) {
 		return nil, sandbox.Errorf(sandbox.Invalid, "the sandbox is at generation %d already", b.status.Generation).
 			WithField("generation", strconv.FormatUint(req.Hello.Generation, 10))
 	}
-	c, ok := b.inst.(driver.Checkpointer)
-	if !ok {
-		return nil, sandbox.Errorf(sandbox.Unsupported, "the %s boundary cannot save a sandbox", b.status.Boundary)
+	if req.FilesOnly {
+		if f, ok := b.inst.(driver.FileSaver); ok {
+			return &saver{f.SaveFiles, f.Continue}, nil
+		}
+		return nil, sandbox.Errorf(sandbox.Unsupported, "the %s boundary cannot save files alone", b.status.Boundary)
 	}
-	return c, nil
+	if c, ok := b.inst.(driver.Checkpointer); ok {
+		return &saver{c.Checkpoint, c.Continue}, nil
+	}
+	return nil, sandbox.Errorf(sandbox.Unsupported, "the %s boundary cannot save a sandbox", b.status.Boundary)
 }
 
 // rest has the guest end all that is under way and returns the connection of

@@ -153,6 +153,11 @@ func (b *box) build(ctx context.Context, req *wire.Create, t *timeline) (*guest.
 			return nil, err
 		}
 	}
+	if req.Files != "" {
+		if err := sock.CheckDir(req.Files); err != nil {
+			return nil, err
+		}
+	}
 	dreq := b.request(req, mounts, t)
 	if err := b.writeHandle(dreq); err != nil {
 		return nil, err
@@ -186,6 +191,7 @@ func (b *box) request(req *wire.Create, mounts []driver.Mount, t *timeline) *dri
 		Explicit: req.Explicit,
 		Hostname: req.Hello.Hostname,
 		User:     req.User,
+		Files:    req.Files,
 		Trace:    t.add,
 	}
 }

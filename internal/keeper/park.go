@@ -48,6 +48,8 @@ func mayPark(req *wire.Create) error {
 		return sandbox.Errorf(sandbox.Invalid, "a parked sandbox has no mounts: nobody has asked for it yet").WithField("park", string(req.Park))
 	case req.Hello.Start != nil:
 		return sandbox.Errorf(sandbox.Invalid, "a parked sandbox runs no command before it is claimed").WithField("park", string(req.Park))
+	case req.Files != "":
+		return sandbox.Errorf(sandbox.Invalid, "a parked sandbox has the files of its template: others are given as its kernel boots").WithField("files", req.Files)
 	case req.Image != "" && req.Park == wire.Booted:
 		return sandbox.Errorf(sandbox.Invalid, "a sandbox that is parked booted has no image until it is claimed").WithField("image", req.Image)
 	}

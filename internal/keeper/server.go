@@ -117,6 +117,7 @@ func (k *keeper) handler() http.Handler {
 	m.HandleFunc("GET /keeper/v1/sandboxes/{id}", k.status)
 	m.HandleFunc("GET /keeper/v1/sandboxes/{id}/wait", k.wait)
 	m.HandleFunc("GET /keeper/v1/sandboxes/{id}/stats", k.stats)
+	m.HandleFunc("GET /keeper/v1/sandboxes/{id}/changes", k.changes)
 	m.HandleFunc("POST /keeper/v1/sandboxes/{id}/claim", k.claim)
 	m.HandleFunc("POST /keeper/v1/sandboxes/{id}/checkpoint", k.checkpoint)
 	m.HandleFunc("DELETE /keeper/v1/sandboxes/{id}", k.delete)

@@ -142,6 +142,28 @@ func (c *Client) Stats(ctx context.Context, id sandbox.ID) (sandbox.Stats, error
 	return s, err
 }
 
+// Changes streams the list of what a sandbox has changed in its root, in the form
+// that package filetree reads. The bytes are the guest's.
+func (c *Client) Changes(ctx context.Context, id sandbox.ID) (io.ReadCloser, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://keeper/keeper/v1/sandboxes/"+url.PathEscape(string(id))+"/changes", nil)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "the request cannot be made: %w", err)
+	}
+	resp, err := c.Guest(id, 0).rt.RoundTrip(r)
+	if err != nil {
+		return nil, explain(ctx, err)
+	}
+	if resp.StatusCode >= 400 {
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+		if err != nil {
+			return nil, sandbox.Errorf(sandbox.Unavailable, "the keeper broke off its answer: %w", err)
+		}
+		return nil, decodeError(resp.StatusCode, answer)
+	}
+	return resp.Body, nil
+}
+
 // Stop ends the keeper. Without drain it returns when every sandbox has been
 // removed, and the client is closed; with drain the keeper takes no new ones
 // and ends after its last.

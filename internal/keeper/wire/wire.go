@@ -15,6 +15,7 @@
 //	GET    /keeper/v1/sandboxes/{id}/wait        -> Status, when it has ended
 //	GET    /keeper/v1/sandboxes/{id}/stats       -> sandbox.Stats
 //	POST   /keeper/v1/sandboxes/{id}/checkpoint  Checkpoint -> Checkpointed; writes an image of memory and files
+//	GET    /keeper/v1/sandboxes/{id}/changes     -> the list of what the sandbox has changed in its root, as the guest's kernel tells it (internal/filetree)
 //	DELETE /keeper/v1/sandboxes/{id}             kill, give everything back, forget -> Status; idempotent
 //	POST   /keeper/v1/stop?drain=0|1             kill all (or refuse new ones and end when empty) -> 204
 //	GET    /keeper/v1/probe                      -> []driver.Report
@@ -72,6 +73,9 @@ type Create struct {
 	// number of mounts are those of the checkpoint, and Hello is of a later
 	// generation. Without a Hello.Start processes go on where they were.
 	Image string `json:"image,omitempty"`
+	// Files, when set, is the directory of an image of files alone, with which
+	// the sandbox boots anew. Root is that of the checkpoint; limits may differ.
+	Files string `json:"files,omitempty"`
 	// Park, when set, has the sandbox wait for a Claim instead of saying hello to
 	// it; of Hello only the hostname counts then.
 	Park Park `json:"park,omitempty"`
@@ -113,6 +117,9 @@ type Checkpoint struct {
 	// Keep has the sandbox go on; else it is ended and given back, as by DELETE,
 	// once the image is complete.
 	Keep bool `json:"keep,omitempty"`
+	// FilesOnly leaves memory out: what the image is of has its files and boots
+	// anew.
+	FilesOnly bool `json:"files_only,omitempty"`
 	// Passing is an image that is used at once and then removed: it need not be
 	// on disk, and its files are not counted.
 	Passing bool `json:"passing,omitempty"`
