@@ -133,6 +133,9 @@ const (
 	// EventOrphan: a process was killed because its client did not come back
 	// in time; its exit follows.
 	EventOrphan EventKind = "orphan"
+	// EventRestore: something that was to make a restored sandbox another one
+	// than its image did not go well.
+	EventRestore EventKind = "restore"
 )
 
 // Event is one thing that happened to a sandbox, in the order of Seq.

@@ -36,7 +36,31 @@ type Sandbox struct {
 	CPUsSeen   int               `json:"cpus_seen,omitempty"`   // cores that a program inside counts
 	Labels     map[string]string `json:"labels,omitempty"`
 	Timeline   []Step            `json:"timeline,omitempty"` // where the time of the create went
+	Restore    *Restore          `json:"restore,omitempty"`  // nil: booted, not restored from a memory image
 }
+
+// Restore tells what a sandbox that came from a memory image has anew. Many may
+// have come from the same image; a sandbox that could not be told from its
+// siblings is not let run.
+type Restore struct {
+	Generation uint64    `json:"generation"` // that began with it
+	Entropy    Source    `json:"entropy"`    // where random bytes inside come from
+	Clock      Source    `json:"clock"`      // and the time
+	At         time.Time `json:"at"`         // by the host's clock
+	// ClockOffset is how far the clock inside was from the host's, in
+	// nanoseconds, as exactly as the way there and back lets one tell.
+	ClockOffset time.Duration `json:"clock_offset"`
+}
+
+// Source tells where randomness or time inside comes from after a restore.
+type Source string
+
+// HostLive comes from the running host; GuestState was part of the memory
+// image and must be renewed.
+const (
+	HostLive   Source = "host-live"
+	GuestState Source = "guest-state"
+)
 
 // Command is the first command of a sandbox: the one that it was made with.
 type Command struct {

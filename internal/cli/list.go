@@ -169,6 +169,11 @@ func inspectTable(w io.Writer, s *sandbox.Sandbox) error {
 	row("ends", stamp(s.EndsAt))
 	row("on timeout", string(s.OnTimeout))
 	row("generation", fmt.Sprint(s.Generation))
+	if r := s.Restore; r != nil {
+		row("restored", fmt.Sprintf("%s, generation %d", stamp(r.At), r.Generation))
+		row("random bytes", string(r.Entropy))
+		row("clock", fmt.Sprintf("%s, %v off", r.Clock, r.ClockOffset))
+	}
 	if s.State == sandbox.Paused {
 		row("paused", stamp(s.PausedAt))
 		row("image", fmt.Sprintf("%d bytes", s.ImageBytes))

@@ -13,14 +13,14 @@ import (
 
 // specFlags are the flags that describe a sandbox: run and create have them.
 type specFlags struct {
-	name, template, snapshot           string
-	boundary, hostname                 string
-	workdir, user                      string
-	allowWeaker                        bool
-	limits                             limitFlags
-	timeout                            span
-	onTimeout                          string
-	env, envFiles, volumes, labels     []string
+	name, template, snapshot       string
+	boundary, hostname             string
+	workdir, user                  string
+	allowWeaker                    bool
+	limits                         limitFlags
+	timeout                        span
+	onTimeout                      string
+	env, envFiles, volumes, labels []string
 }
 
 func (s *specFlags) add(cmd *cobra.Command) {

@@ -88,6 +88,10 @@ type Checkpointer interface {
 // descriptors that it knows.
 type Restorer interface {
 	Restore(ctx context.Context, dir string) error
+
+	// Sources tells where random bytes and the time inside come from once the
+	// instance has been restored.
+	Sources() (entropy, clock Source)
 }
 
 // FileSaver is an optional interface of an [Instance] that can write what it has
@@ -237,11 +241,10 @@ type Capabilities struct {
 }
 
 // Source tells where randomness or time inside comes from after a restore.
-type Source string
+type Source = sandbox.Source
 
-// HostLive comes from the running host; GuestState was part of the memory
-// image and must be renewed.
+// The sources, see [sandbox.HostLive] and [sandbox.GuestState].
 const (
-	HostLive   Source = "host-live"
-	GuestState Source = "guest-state"
+	HostLive   = sandbox.HostLive
+	GuestState = sandbox.GuestState
 )

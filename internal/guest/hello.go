@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,11 +29,23 @@ func (s *Server) serveHello(q *request) error {
 	if err := q.decode(&h); err != nil {
 		return err
 	}
+	came := time.Now()
+	if err := checkHello(&h); err != nil {
+		return err
+	}
+	draw, err := s.redraw(&h)
+	if err != nil {
+		return err
+	}
 	if err := s.admit(&h); err != nil {
 		return err
 	}
 	out := wire.HelloReply{Protocol: wire.Protocol, Build: build.ID()}
 	out.BootID = s.settle(&h)
+	if h.Restored {
+		out.Restore = s.restored(q.ctx, &h, draw)
+	}
+	s.open()
 	out.Users = s.users.names()
 	if h.Start != nil {
 		p, err := s.start(h.Start)
@@ -43,7 +56,10 @@ func (s *Server) serveHello(q *request) error {
 			out.Process = &st
 		}
 	}
-	err := q.json(out)
+	if out.Restore != nil {
+		out.Restore.Now, out.Restore.Took = came, time.Since(came)
+	}
+	err = q.json(out)
 	s.tuneOnce.Do(func() { // not on the way of the first process
 		debug.SetGCPercent(gcPercent)
 		debug.SetMemoryLimit(memoryLimit)
@@ -51,8 +67,8 @@ func (s *Server) serveHello(q *request) error {
 	return err
 }
 
-// admit takes the identity on, or refuses it.
-func (s *Server) admit(h *wire.Hello) error {
+// checkHello refuses a host that speaks another language.
+func checkHello(h *wire.Hello) error {
 	if h.Protocol != wire.Protocol {
 		return sandbox.Errorf(sandbox.Unsupported, "the guest speaks protocol %d and the host %d", wire.Protocol, h.Protocol).
 			WithField("protocol", strconv.Itoa(h.Protocol)).WithHint("install the programs of one build together")
@@ -61,6 +77,12 @@ func (s *Server) admit(h *wire.Hello) error {
 		return sandbox.Errorf(sandbox.Unsupported, "the guest is of build %s and the host of build %s", build.ID(), h.Build).
 			WithField("build", h.Build).WithHint("install the programs of one build together")
 	}
+	return nil
+}
+
+// admit takes the identity on, or refuses it. Nothing is served under it before
+// [Server.open].
+func (s *Server) admit(h *wire.Hello) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if h.Generation == 0 || h.Generation < s.hello.Generation {
@@ -79,8 +101,14 @@ func (s *Server) admit(h *wire.Hello) error {
 	}
 	s.hello = *h
 	s.hello.Start = nil
-	s.serving = true
 	return nil
+}
+
+// open lets requests in.
+func (s *Server) open() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serving = true
 }
 
 // settle does what a new identity needs and returns the boot ID.
@@ -147,6 +175,7 @@ func (s *Server) serveQuiesce(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	unix.Sync()
+	s.drawAtRest()
 	w.WriteHeader(http.StatusNoContent)
 }
 

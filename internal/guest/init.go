@@ -42,9 +42,10 @@ func (s *Server) initSettle(h *wire.Hello) string {
 	if h.Token != "" {
 		s.note("token", h.Token+"\n")
 	}
+	s.setMachineID(h.MachineID)
 	// gVisor draws a boot ID at every boot, and only what is restored from a
 	// checkpoint has that of another; under the host's kernel it is the host's.
-	if !first || !ownKernel() {
+	if h.Restored || first && !ownKernel() {
 		s.bindBootID()
 	}
 	return readBootID()

@@ -24,7 +24,10 @@ func newInit(t *testing.T, limits wire.GuestLimits) *box {
 	}
 	run := filepath.Join(t.TempDir(), "run")
 	b := newBox(t, options{
-		cfg: guest.Config{Init: true, RunDir: run},
+		cfg: guest.Config{
+			Init: true, RunDir: run, HookDir: filepath.Join(run, "restore.d"),
+			MachineIDs: []string{filepath.Join(run, "machine-id"), filepath.Join(run, "dbus-id")},
+		},
 		hello: func(h *wire.Hello) {
 			h.Time = time.Time{} // the host's clock is none of a test's business
 			h.Token = "secret-token"
@@ -67,15 +70,18 @@ func TestInit(t *testing.T) {
 		t.Fatal("the host's boot_id has changed")
 	}
 	h := b.hi
-	h.Generation = 2
-	reply, err := b.Hello(t.Context(), h)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.Client = guestclient.New(b.host, "http://guest", 2)
-	second := run("boot2", "cat /proc/sys/kernel/random/boot_id")
-	if second == first || second != reply.BootID {
-		t.Errorf("got boot_id %q after %q, hello said %q", second, first, reply.BootID)
+	for _, restored := range []bool{false, true} {
+		h.Generation++
+		h.Restored, h.Entropy, h.Clock = restored, sandbox.HostLive, sandbox.HostLive
+		reply, err := b.Hello(t.Context(), h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Client = guestclient.New(b.host, "http://guest", h.Generation)
+		now := run(fmt.Sprint("boot", h.Generation), "cat /proc/sys/kernel/random/boot_id")
+		if now == first == restored || now != reply.BootID {
+			t.Errorf("restored %t: got boot_id %q after %q, hello said %q", restored, now, first, reply.BootID)
+		}
 	}
 }
 

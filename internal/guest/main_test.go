@@ -82,6 +82,7 @@ func ownNamespaces() error {
 
 // box is a guest under test and a client of it.
 type box struct {
+	cfg guest.Config
 	*guestclient.Client
 	t    testing.TB
 	host *channel.Host
@@ -131,7 +132,7 @@ func newBox(t testing.TB, o options) *box {
 	if o.cfg.RunDir == "" {
 		o.cfg.RunDir = filepath.Join(dir, "run")
 	}
-	b := &box{t: t, home: home, user: tester()}
+	b := &box{t: t, home: home, user: tester(), cfg: o.cfg}
 	if os.Geteuid() == 0 {
 		b.user = "user"
 	}

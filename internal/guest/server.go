@@ -21,6 +21,12 @@ type Config struct {
 	RunDir string
 	// Passwd and Group are read for users; default /etc/passwd, /etc/group.
 	Passwd, Group string
+	// HookDir holds the programs to run after a restore; default [wire.HookDir]
+	// of PID 1 and none elsewhere.
+	HookDir string
+	// MachineIDs are the files that hold the machine's ID: the first is made
+	// where it is missing. Default [MachineIDs] of PID 1 and none elsewhere.
+	MachineIDs []string
 	// ReaderGrace is for tests; default [wire.ReaderGrace].
 	ReaderGrace time.Duration
 }
@@ -51,6 +57,8 @@ type Server struct {
 	initOnce  sync.Once
 	tuneOnce  sync.Once
 	bootBound bool     // by hello only, which the host sends one at a time
+	machineID string   // the same
+	atRest    [32]byte // drawn before the last checkpoint, or after the restore from it
 	homes     sync.Map // names of users whose home has been looked after
 }
 
@@ -61,6 +69,12 @@ func New(ctx context.Context, cfg Config) *Server {
 	}
 	if cfg.ReaderGrace == 0 {
 		cfg.ReaderGrace = wire.ReaderGrace
+	}
+	if cfg.Init && cfg.HookDir == "" {
+		cfg.HookDir = wire.HookDir
+	}
+	if cfg.Init && cfg.MachineIDs == nil {
+		cfg.MachineIDs = MachineIDs()
 	}
 	if cfg.Passwd == "" {
 		cfg.Passwd = "/etc/passwd"

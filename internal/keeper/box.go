@@ -42,8 +42,10 @@ type box struct {
 	inst   driver.Instance
 	down   *channel.Host
 	status wire.Status
-	making phase // the create, or the claim, whichever came last
-	going  bool  // a removal has begun, or it cannot be claimed for another reason
+	// restored is the instance that has been restored and has not had its hello.
+	restored driver.Restorer
+	making   phase // the create, or the claim, whichever came last
+	going    bool  // a removal has begun, or it cannot be claimed for another reason
 }
 
 // phase is a create or a claim on its way.

@@ -218,7 +218,7 @@ func (b *box) writeHandle(req *driver.CreateRequest) error {
 // boot starts the guest, or restores it from an image, and says hello to it.
 func (b *box) boot(ctx context.Context, inst driver.Instance, h *guest.Hello, image string, t *timeline) (*guest.HelloReply, error) {
 	step := t.start("start")
-	if err := begin(ctx, inst, image); err != nil {
+	if err := b.begin(ctx, inst, image); err != nil {
 		return nil, err
 	}
 	step()
@@ -245,7 +245,7 @@ func (b *box) greet(ctx context.Context, inst driver.Instance, h *guest.Hello, t
 }
 
 // begin starts an instance, or restores it from an image.
-func begin(ctx context.Context, inst driver.Instance, image string) error {
+func (b *box) begin(ctx context.Context, inst driver.Instance, image string) error {
 	if image == "" {
 		return inst.Start(ctx)
 	}
@@ -256,7 +256,13 @@ func begin(ctx context.Context, inst driver.Instance, image string) error {
 	if !ok {
 		return sandbox.Errorf(sandbox.Unsupported, "this boundary cannot restore a sandbox").WithField("image", image)
 	}
-	return r.Restore(ctx, image)
+	if err := r.Restore(ctx, image); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.restored = r
+	return nil
 }
 
 // explain says how the guest ended instead of answering hello, where it did.
@@ -298,6 +304,7 @@ func (b *box) sayHello(ctx context.Context, down *channel.Host, h *guest.Hello) 
 	ctx, cancel := context.WithTimeout(ctx, b.k.opts.HelloTimeout)
 	defer cancel()
 	h.Protocol, h.Build, h.SandboxID = guest.Protocol, build.ID(), b.name()
+	h.Restored, h.Entropy, h.Clock = b.sources()
 	if h.Time.IsZero() {
 		h.Time = time.Now()
 	}
@@ -310,16 +317,22 @@ func (b *box) sayHello(ctx context.Context, down *channel.Host, h *guest.Hello) 
 		return nil, sandbox.Errorf(sandbox.Internal, "cannot make the hello: %w", err)
 	}
 	setGeneration(r.Header, h.Generation)
+	sent := time.Now()
 	resp, err := down.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
+	answered := time.Now()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, guest.MaxHelloReply+1))
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Unavailable, "the guest broke off its hello: %w", err)
 	}
-	return checkHello(resp.StatusCode, answer, h.Start)
+	reply, err := checkHello(resp.StatusCode, answer, h.Start)
+	if err != nil {
+		return nil, err
+	}
+	return reply, b.came(reply.Restore, h, sent, answered)
 }
 
 // checkHello reads what a guest answered to a hello with start. Nothing of it

@@ -28,6 +28,7 @@ func TestHostileHello(t *testing.T) {
 		{"another process", 200, head + `,"process":{"id":"p2"}}`, sandbox.Internal},
 		{"many users", 200, head + `,"users":[` + strings.Repeat(`"",`, 1<<18) + `""]}`, sandbox.Internal},
 		{"another build", 200, `{"protocol":1,"build":"` + long + `"}`, sandbox.Conflict},
+		{"a restore without a draw", 200, head + `,"restore":{"entropy":"host-live","clock":"host-live"}}`, sandbox.Internal},
 		{"no end", 200, head + `,"users":["` + strings.Repeat("x", guest.MaxHelloReply) + `"]}`, sandbox.Internal},
 		{"an error", 409, `{"error":{"kind":"conflict","message":"` + long + `","hint":"` + long + `"}}`, sandbox.Conflict},
 		{"an error of no kind", 500, `{"error":{"kind":"root","message":"` + long + `"}}`, sandbox.Internal},

@@ -61,7 +61,7 @@ func mayPark(req *wire.Create) error {
 func (b *box) park(ctx context.Context, inst driver.Instance, req *wire.Create, t *timeline) error {
 	if req.Park == wire.Ready {
 		step := t.start("start")
-		if err := begin(ctx, inst, req.Image); err != nil {
+		if err := b.begin(ctx, inst, req.Image); err != nil {
 			return err
 		}
 		step()

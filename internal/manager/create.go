@@ -287,6 +287,7 @@ func (c *create) finish(made *launched) (Created, error) {
 	out := Created{Process: made.Reply.Process, StartError: made.Reply.StartError}
 	err := m.move(e, sandbox.Running, answeredAs(made.origin), func(r *Record) {
 		r.Sandbox.Origin = made.origin
+		r.Sandbox.Restore = made.Restore
 		r.Sandbox.Limits = limits
 		r.Sandbox.CPUsSeen = made.CPUsSeen
 		r.Sandbox.StartedAt = made.StartedAt
@@ -305,6 +306,7 @@ func (c *create) finish(made *launched) (Created, error) {
 		return Created{}, err
 	}
 	m.crash(CrashCreateRunning)
+	m.noteHooks(e, made)
 	m.arm(e)
 	m.spawn(func() { m.follow(e) })
 	if c.from != nil {

@@ -85,7 +85,7 @@ func (m *Manager) launch(ctx context.Context, e *entry, req *wire.Create, l laun
 	if err != nil {
 		return nil, err
 	}
-	out, err := answered(made, req.Hello.Start)
+	out, err := m.answered(made, req)
 	if err != nil {
 		return nil, err
 	}
@@ -94,6 +94,15 @@ func (m *Manager) launch(ctx context.Context, e *entry, req *wire.Create, l laun
 	}
 	l.tell("create", began, time.Since(began))
 	return out, nil
+}
+
+// answered checks what a guest has said to the hello of req.
+func (m *Manager) answered(made *wire.Created, req *wire.Create) (*launched, error) {
+	out, err := answered(made, req.Hello.Start)
+	if err != nil {
+		return nil, err
+	}
+	return out, m.distinct(out, req.Image != "")
 }
 
 // answered checks what a guest has said to hello. The keeper has done so too.

@@ -53,6 +53,8 @@ type Manager struct {
 	snaps   *snapIndex
 	can     capabilities
 	pool    *pool.Pool // nil: none is kept
+	draws   draws
+	ids     []byte // what machine IDs are made with, besides a sandbox's ID
 
 	mu     sync.Mutex
 	byID   map[sandbox.ID]*entry
@@ -88,6 +90,7 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	if o.PoolFile != "" {
 		m.pool = pool.New(pool.Options{Host: poolHost{m}, File: o.PoolFile, Log: o.Log})
 	}
+	m.ids = m.machineKey()
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if o.Journal != nil {
 		if err := errors.Join(m.recallSnapshots(), m.adopt(ctx)); err != nil {

@@ -120,7 +120,7 @@ func (m *Manager) hello(r *Record, generation uint64) guest.Hello {
 	return guest.Hello{
 		Protocol: guest.Protocol, Build: m.o.Build,
 		SandboxID: r.Sandbox.ID, Generation: generation, Token: rand.Text(),
-		Hostname: r.Sandbox.Hostname, Env: r.Env,
+		Hostname: r.Sandbox.Hostname, MachineID: m.machineID(r.Sandbox.ID), Env: r.Env,
 		User: r.Sandbox.User, Workdir: r.Sandbox.Workdir, Time: time.Now(),
 		Limits: guest.GuestLimits{
 			Processes: r.Limits.Processes, OpenFiles: r.Limits.OpenFiles, OutputBytes: r.Limits.OutputBytes,

@@ -110,6 +110,7 @@ func (m *Manager) resumed(ctx context.Context, e *entry, made *launched) error {
 	err := m.move(e, sandbox.Running, answeredAs(made.origin), func(r *Record) {
 		r.Sandbox.Generation++
 		r.Sandbox.Origin = made.origin
+		r.Sandbox.Restore = made.Restore
 		r.Sandbox.Limits = renewed(r.Sandbox.Limits, made.Limits)
 		r.Sandbox.CPUsSeen = made.CPUsSeen
 		r.awoken()
@@ -121,6 +122,7 @@ func (m *Manager) resumed(ctx context.Context, e *entry, made *launched) error {
 		return err
 	}
 	m.crash(CrashResumeDone)
+	m.noteHooks(e, made)
 	m.removeImage(e)
 	m.goOn(e)
 	return nil

@@ -190,7 +190,7 @@ func (m *Manager) claimOne(ctx context.Context, e *entry, req *wire.Create, l *l
 		return nil, err
 	}
 	m.crash(CrashClaimed)
-	out, err := answered(made, req.Hello.Start)
+	out, err := m.answered(made, req)
 	if err != nil {
 		return nil, err
 	}

@@ -92,6 +92,11 @@ func (in *instance) Continue(context.Context) error {
 	return nil
 }
 
+// Sources tells that the guest is an ordinary process of the host.
+func (in *instance) Sources() (entropy, clock driver.Source) {
+	return driver.HostLive, driver.HostLive
+}
+
 // Restore puts the memory file of an image in its place and starts the guest.
 func (in *instance) Restore(ctx context.Context, dir string) error {
 	if err := in.d.script.run(ctx.Done(), Restore); err != nil {

@@ -185,6 +185,9 @@ type ProcessList struct {
 // Report What one boundary needs and whether this host has it.
 type Report = driver.Report
 
+// Restore What a sandbox that came from a memory image has anew. It is missing of one that was booted.
+type Restore = sandbox.Restore
+
 // Sandbox The record of one sandbox.
 type Sandbox = sandbox.Sandbox
 
@@ -214,7 +217,7 @@ type SnapshotRequest struct {
 }
 
 // Source Where randomness or time comes from after a restore.
-type Source = driver.Source
+type Source = sandbox.Source
 
 // Spec What a caller asks for; what is left out is the default of the installation.
 type Spec = sandbox.Spec

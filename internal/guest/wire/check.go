@@ -178,6 +178,11 @@ func (r *HelloReply) Check(start *Start) error {
 		}
 		r.Users[i] = Tidy(name)
 	}
+	if r.Restore != nil {
+		if err := r.Restore.check(); err != nil {
+			return err
+		}
+	}
 	return r.checkStart(start)
 }
 

@@ -9,7 +9,7 @@
 // generation than the one its last hello set. Before hello everything but
 // hello is answered 425.
 //
-//	POST   /v1/hello                       Hello -> HelloReply
+//	POST   /v1/hello                       Hello -> HelloReply; after a restore the hooks have been run
 //	POST   /v1/quiesce                     -> 204; ends streams, syncs; with Belljar-Seam, HTTP/2 ends at that seam (package channel)
 //	GET    /v1/ping                        -> 204
 //	GET    /v1/metrics                     -> Metrics
@@ -96,6 +96,15 @@ type Hello struct {
 	Workdir    string            `json:"workdir,omitempty"`
 	Time       time.Time         `json:"time"`
 	Limits     GuestLimits       `json:"limits"`
+	// MachineID is what /etc/machine-id is to say, 32 hexadecimal digits. The
+	// guest writes it where it is another one than in the last hello.
+	MachineID string `json:"machine_id,omitempty"`
+	// Restored tells a guest that it comes from a memory image, and Entropy and
+	// Clock where its random bytes and its time come from now. It answers with
+	// a [Restore].
+	Restored bool           `json:"restored,omitempty"`
+	Entropy  sandbox.Source `json:"entropy,omitempty"`
+	Clock    sandbox.Source `json:"clock,omitempty"`
 	// Start, when set, is begun as part of hello, which saves a round trip.
 	Start *Start `json:"start,omitempty"`
 }
@@ -117,7 +126,54 @@ type HelloReply struct {
 	Process  *Process `json:"process,omitempty"` // of Hello.Start
 	// StartError says why Hello.Start failed; hello itself succeeded.
 	StartError *sandbox.Error `json:"start_error,omitempty"`
+	Restore    *Restore       `json:"restore,omitempty"` // of Hello.Restored
 }
+
+// Restore is what a guest that comes from a memory image declares. A guest whose
+// random bytes are those of before the image refuses the hello instead.
+type Restore struct {
+	Generation uint64         `json:"generation"`
+	Entropy    sandbox.Source `json:"entropy"`
+	Clock      sandbox.Source `json:"clock"`
+	// Draw is the SHA-256, in hexadecimal, of 32 bytes that the guest drew from
+	// its kernel after the restore: no two restores have the same.
+	Draw string `json:"draw"`
+	// Now is the guest's clock as the hello arrived, and Took how long the guest
+	// had the hello, in nanoseconds.
+	Now  time.Time     `json:"now"`
+	Took time.Duration `json:"took"`
+	// Hooks are the programs of [HookDir] that were run, in their order, and
+	// HooksLeft those that were not, for want of time or because there are more
+	// than [MaxHooks].
+	Hooks     []Hook `json:"hooks,omitempty"`
+	HooksLeft int    `json:"hooks_left,omitempty"`
+}
+
+// Hook is one program that was run after a restore, before anything was served.
+type Hook struct {
+	Name   string       `json:"name"`
+	Exit   sandbox.Exit `json:"exit"`
+	Error  string       `json:"error,omitempty"`  // why it could not be started
+	Output string       `json:"output,omitempty"` // the end of what it wrote, at most [MaxHookOutput] bytes
+	Cut    bool         `json:"cut,omitempty"`    // it wrote more
+}
+
+// Failed reports whether the hook did not do what it was there for.
+func (h *Hook) Failed() bool { return h.Error != "" || h.Exit.Status() != 0 || h.Exit.TimedOut }
+
+// HookDir holds, inside, the programs that PID 1 runs as root after a restore:
+// regular files that may be executed and whose names have only letters, digits,
+// '_' and '-', in the order of their names. They find the sandbox's ID in the
+// variable BELLJAR_SANDBOX_ID and its generation in BELLJAR_GENERATION, and have
+// [HookTime] in all. What they leave running lives on.
+const HookDir = "/etc/belljar/restore.d"
+
+// Bounds on hooks.
+const (
+	HookTime      = 10 * time.Second
+	MaxHooks      = 32
+	MaxHookOutput = 1 << 10
+)
 
 // Start begins a process.
 type Start struct {

@@ -167,8 +167,10 @@ type Status struct {
 	StartedAt  time.Time             `json:"started_at"`
 	Limits     []sandbox.LimitStatus `json:"limits,omitempty"`
 	CPUsSeen   int                   `json:"cpus_seen,omitempty"`
-	Exit       *sandbox.Exit         `json:"exit,omitempty"`
-	Parked     Park                  `json:"parked,omitempty"` // it waits to be claimed
+	// Restore is of a sandbox that came from an image and has had its hello.
+	Restore *sandbox.Restore `json:"restore,omitempty"`
+	Exit    *sandbox.Exit    `json:"exit,omitempty"`
+	Parked  Park             `json:"parked,omitempty"` // it waits to be claimed
 	// Fault says why the keeper itself ended the sandbox, for instance frames
 	// on a channel that no honest guest sends.
 	Fault string `json:"fault,omitempty"`

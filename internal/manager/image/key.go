@@ -2,7 +2,9 @@ package image
 
 import (
 	"crypto/ed25519"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"io/fs"
@@ -74,6 +76,14 @@ func makeKey(path string) error {
 // Public is the key's public half, in hexadecimal: it names the installation.
 func (k *Key) Public() string {
 	return hex.EncodeToString(k.private.Public().(ed25519.PublicKey))
+}
+
+// Derive returns 32 bytes that only this installation has, and always the same
+// for one purpose.
+func (k *Key) Derive(purpose string) []byte {
+	h := hmac.New(sha256.New, k.private.Seed())
+	h.Write([]byte(purpose))
+	return h.Sum(nil)
 }
 
 // String keeps the key out of logs.
