@@ -156,19 +156,24 @@ func (l launcher) Reap(ctx context.Context, dir string) error {
 	return nil
 }
 
-// templates has one template, the host itself: the fake driver isolates
-// nothing.
+// templates has the host under two names, one of which seems to have been
+// imported: the fake driver isolates nothing.
 type templates struct{}
 
+const imported = "plain"
+
 func (templates) Resolve(ctx context.Context, name, user string) (manager.Resolved, error) {
-	if name != sandbox.DefaultTemplate {
+	if name != sandbox.DefaultTemplate && name != imported {
 		return manager.Resolved{}, sandbox.Errorf(sandbox.NotFound, "no such template").WithField("template", name)
 	}
 	return manager.Resolved{Root: driver.Root{Path: "/"}}, nil
 }
 
 func (templates) List(ctx context.Context) ([]sandbox.Template, error) {
-	return []sandbox.Template{{Name: sandbox.DefaultTemplate, Kind: "host", HostBacked: true}}, nil
+	return []sandbox.Template{
+		{Name: sandbox.DefaultTemplate, Kind: "host", HostBacked: true},
+		{Name: imported, Kind: "imported", Digest: "d"},
+	}, nil
 }
 
 func playDaemon() error {
