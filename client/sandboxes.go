@@ -67,6 +67,15 @@ func (c *Client) Resume(ctx context.Context, ref string) (sandbox.Sandbox, error
 	return out, err
 }
 
+// ResumeVerified is Resume once every byte of the sandbox's image has been
+// compared with what was saved. A sandbox that runs already is a
+// [sandbox.Conflict].
+func (c *Client) ResumeVerified(ctx context.Context, ref string) (sandbox.Sandbox, error) {
+	var out sandbox.Sandbox
+	err := c.call(ctx, http.MethodPost, of(ref)+"/resume", url.Values{"verify": {"full"}}, nil, &out)
+	return out, err
+}
+
 // Wait blocks until the sandbox is dead and returns its last record.
 func (c *Client) Wait(ctx context.Context, ref string) (sandbox.Sandbox, error) {
 	var out sandbox.Sandbox

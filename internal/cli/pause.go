@@ -30,20 +30,31 @@ sandbox that is paused already is no error.`,
 }
 
 func (a *app) resumeCommand() *cobra.Command {
+	var verify string
 	cmd := &cobra.Command{
 		Use:     "resume SANDBOX...",
 		Aliases: []string{"unpause"},
 		Short:   "have paused sandboxes go on where they were",
 		Long: `Resume has paused sandboxes go on where they were, with the same processes, files
 and time left. A sandbox that runs already is no error. When it fails the sandbox
-stays paused.`,
-		Example:           "  belljar resume work",
+stays paused. Before it the image is looked at: with --verify=full every byte of
+it, else all but the pages of memory.`,
+		Example:           "  belljar resume work\n  belljar resume --verify=full work",
 		Args:              between(1, -1),
 		ValidArgsFunction: a.completeSandboxes,
 		RunE: func(cmd *cobra.Command, refs []string) error {
-			return a.toState(cmd.Context(), refs, sandbox.Running, "resuming", (*client.Client).Resume)
+			act := (*client.Client).Resume
+			switch verify {
+			case "", "quick":
+			case "full":
+				act = (*client.Client).ResumeVerified
+			default:
+				return usagef("choose quick or full", "--verify %q: there is no such way to verify", verify)
+			}
+			return a.toState(cmd.Context(), refs, sandbox.Running, "resuming", act)
 		},
 	}
+	cmd.Flags().StringVar(&verify, "verify", "", "what is looked at of the image: quick (default) or full")
 	return cmd
 }
 

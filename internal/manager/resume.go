@@ -23,6 +23,52 @@ func (m *Manager) Resume(ctx context.Context, ref string) (sandbox.Sandbox, erro
 	return e.snapshot(), err
 }
 
+// ResumeVerified is Resume once every byte of the image has been compared with
+// its manifest. A sandbox that runs already, or that somebody else resumes, is a
+// [sandbox.Conflict]: nothing could be said of its image.
+func (m *Manager) ResumeVerified(ctx context.Context, ref string) (sandbox.Sandbox, error) {
+	e, err := m.find(ref)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	if m.images == nil {
+		return sandbox.Sandbox{}, sandbox.Errorf(sandbox.Unsupported, "paused sandboxes are kept by a daemon only")
+	}
+	verified := false
+	for ctx.Err() == nil {
+		sb, changed := e.watch()
+		if sb.State == sandbox.Pausing {
+			if err := awaitChange(ctx, changed); err != nil {
+				return sb, err
+			}
+			continue
+		}
+		done := make(chan bool, 1)
+		_, err := m.work(ctx, e, workResume, func(ctx context.Context) error {
+			if e.snapshot().State != sandbox.Paused {
+				return nil
+			}
+			if _, err := m.images.Verify(e.id); err != nil {
+				return err
+			}
+			done <- true
+			return m.resumeNow(ctx, e)
+		})
+		select {
+		case verified = <-done:
+		default:
+		}
+		if err != nil || verified {
+			return e.snapshot(), err
+		}
+		if s := e.snapshot().State; s != sandbox.Paused && s != sandbox.Pausing {
+			return e.snapshot(), sandbox.Errorf(sandbox.Conflict, "the sandbox is %s: its image cannot be verified any more", s).
+				WithField("sandbox", ref).WithHint("pause it and resume it with --verify=full alone")
+		}
+	}
+	return sandbox.Sandbox{}, canceled(ctx)
+}
+
 // resumeNow takes the sandbox from Paused to Running.
 func (m *Manager) resumeNow(ctx context.Context, e *entry) error {
 	e.mu.Lock()

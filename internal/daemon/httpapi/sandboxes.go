@@ -75,10 +75,19 @@ func (s *Server) pause(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) resume(w http.ResponseWriter, r *http.Request) error {
-	if err := noQuery(r); err != nil {
+	q := newQuery(r)
+	act := s.m.Resume
+	switch v := q.text("verify"); v {
+	case "", "quick":
+	case "full":
+		act = s.m.ResumeVerified
+	default:
+		q.fail("verify", v, "this is quick or full")
+	}
+	if err := q.done(); err != nil {
 		return err
 	}
-	sb, err := s.m.Resume(r.Context(), r.PathValue("ref"))
+	sb, err := act(r.Context(), r.PathValue("ref"))
 	return answer(w, http.StatusOK, sb, err)
 }
 
