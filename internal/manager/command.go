@@ -49,8 +49,17 @@ func (m *Manager) commandEnded(e *entry, process string, x sandbox.Exit) {
 		m.crash(CrashCommandEnded)
 	}
 	if sb.AutoRemove && sb.State == sandbox.Running {
-		m.autoRemove(m.ctx, e)
+		m.linger(e)
 	}
+}
+
+// linger is autoRemove once a reader that the command has had of its own had the
+// time to hear of its end.
+func (m *Manager) linger(e *entry) {
+	if d := e.record().Linger; d > 0 && !pauseFor(e.ctx, d) {
+		return // its reader has killed it, or the next manager will
+	}
+	m.autoRemove(m.ctx, e)
 }
 
 // autoRemove kills a sandbox whose first command has ended.
@@ -68,7 +77,7 @@ func (m *Manager) resumeCommand(e *entry) {
 		return
 	}
 	if sb.Command.Exit != nil {
-		m.spawn(func() { m.autoRemove(m.ctx, e) })
+		m.spawn(func() { m.linger(e) })
 		return
 	}
 	m.watchCommand(e)

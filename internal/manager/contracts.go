@@ -123,6 +123,9 @@ type Record struct {
 	// with the sandbox's end.
 	Explicit driver.Explicit   `json:"explicit,omitzero"`
 	Env      map[string]string `json:"env,omitempty"`
+	// Linger is how long an AutoRemove sandbox outlives its command, for the
+	// command's reader, in nanoseconds.
+	Linger time.Duration `json:"linger,omitempty"`
 	// Captured lists processes whose output is kept for logs.
 	Captured []string `json:"captured,omitempty"`
 	Seq      int64    `json:"seq"` // of the newest event

@@ -170,6 +170,9 @@ func (c *create) record() (Record, error) {
 			OnTimeout:  c.spec.OnTimeout,
 		},
 	}
+	if c.start != nil {
+		r.Linger = c.start.Lease
+	}
 	if c.from != nil {
 		r.Limits = c.spec.Limits // the rest is the image's
 		c.from.inherit(&r)

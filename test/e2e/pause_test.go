@@ -263,23 +263,6 @@ func TestPauseCrashPoints(t *testing.T) {
 // crashInPause restarts the daemon so that it dies at point, and has it go there.
 func crashInPause(t *testing.T, e *testenv.Env, point string) {
 	t.Helper()
-	want(t, e.Belljar("daemon", "stop"), 0)
-	d := e.Command("daemon", "run", "--crash-points")
-	d.Env = append(d.Env, "BELLJAR_CRASH="+point)
-	if err := d.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- d.Wait() }()
-	for end := time.Now().Add(20 * time.Second); ; {
-		if _, err := os.Stat(filepath.Join(e.Run, "daemon.sock")); err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the daemon does not serve")
-		}
-		<-time.After(10 * time.Millisecond)
-	}
 	act := "pause"
 	switch {
 	case point == manager.CrashPausedKilled:
@@ -287,9 +270,5 @@ func crashInPause(t *testing.T, e *testenv.Env, point string) {
 	case strings.HasPrefix(point, "resume."):
 		act = "resume"
 	}
-	e.Belljar(act, "work") // fails when the daemon dies of it
-	err := <-ended
-	if ws, ok := d.ProcessState.Sys().(syscall.WaitStatus); !ok || ws.Signal() != syscall.SIGKILL {
-		t.Fatalf("the daemon ended with %v, want it killed", err)
-	}
+	crashDoing(t, e, point, act, "work")
 }

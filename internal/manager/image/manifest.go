@@ -68,9 +68,10 @@ type Template struct {
 	CreatedAt  time.Time `json:"created_at,omitzero"`
 }
 
-// Same reports whether t and o are one template, as far as is known of both.
+// Same reports whether t and o are one template, as far as is known of both: one
+// with a digest may have been made again.
 func (t Template) Same(o Template) bool {
-	return t.Name == o.Name && t.Kind == o.Kind && t.Digest == o.Digest && t.CreatedAt.Equal(o.CreatedAt)
+	return t.Name == o.Name && t.Kind == o.Kind && t.Digest == o.Digest && (t.Digest != "" || t.CreatedAt.Equal(o.CreatedAt))
 }
 
 // Bytes is what the image's files hold.
