@@ -93,7 +93,7 @@ func TestRoutesAreThoseOfTheDocument(t *testing.T) {
 // known are the types that the document names by x-go-type.
 var known = []any{
 	sandbox.Sandbox{}, sandbox.Command{}, sandbox.Spec{}, sandbox.Limits{}, sandbox.Mount{}, sandbox.Isolation{}, sandbox.LimitStatus{},
-	sandbox.Snapshot{}, gen.SnapshotRequest{}, gen.ForkRequest{}, gen.Forked{}, gen.SnapshotList{},
+	sandbox.Snapshot{}, sandbox.Restore{}, gen.SnapshotRequest{}, gen.ForkRequest{}, gen.Forked{}, gen.SnapshotList{},
 	sandbox.Step{}, sandbox.Exit{}, sandbox.Event{}, sandbox.Template{}, sandbox.Error{},
 	guest.Process{}, guest.PTYSize{}, guest.Counts{}, guest.Ack{}, guest.StdinReply{}, guest.Signal{}, guest.Entry{},
 	guest.WatchEvent{}, guest.Metrics{}, guest.LogMark{},
