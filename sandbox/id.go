@@ -29,6 +29,15 @@ func NewID() ID {
 	return ID(out)
 }
 
+// HashID makes an ID of a digest: equal digests have equal IDs.
+func HashID(sum [32]byte) ID {
+	out := make([]byte, IDLength)
+	for i := range out {
+		out[i] = idAlphabet[int(sum[i])%len(idAlphabet)]
+	}
+	return ID(out)
+}
+
 // ParseID returns s as an ID, or an [Invalid] error.
 func ParseID(s string) (ID, error) {
 	if len(s) != IDLength {

@@ -138,5 +138,9 @@ type Template struct {
 	SizeBytes  int64     `json:"size_bytes,omitempty"`
 	Setuid     bool      `json:"setuid"` // sudo can work
 	HostBacked bool      `json:"host_backed"`
-	Digest     string    `json:"digest,omitempty"`
+	// Start and Ready are shell commands: every sandbox of the template begins as
+	// one in which Start runs and Ready has succeeded. Empty: there are none.
+	Start  string `json:"start_command,omitempty"`
+	Ready  string `json:"ready_command,omitempty"`
+	Digest string `json:"digest,omitempty"`
 }

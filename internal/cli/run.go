@@ -80,6 +80,7 @@ type oneRun struct {
 	vols  []*volume
 	relay *relay
 
+	daemons bool // the sandbox is made by the daemon
 	at      *attachment
 	guard   *guard
 	hits    []sandbox.Event
@@ -122,6 +123,7 @@ func (o *oneRun) run(ctx context.Context) error {
 // inSession makes the sandbox, carries the command and destroys everything
 // again before it returns.
 func (o *oneRun) inSession(ctx context.Context, timeout time.Duration) (err error) {
+	o.daemons = o.spec.Snapshot != "" || o.a.prepared(ctx, o.spec.Template)
 	s, err := o.session(ctx)
 	if err != nil {
 		return err
@@ -139,7 +141,7 @@ func (o *oneRun) inSession(ctx context.Context, timeout time.Duration) (err erro
 	start := &client.Start{
 		ID: client.NewProcessID(), Argv: o.argv, Stdin: o.f.interactive, Timeout: timeout,
 	}
-	if o.spec.Snapshot != "" {
+	if o.daemons {
 		o.spec.AutoRemove, start.Lease = true, snapshotLease
 	}
 	if o.f.tty {
@@ -174,10 +176,23 @@ func (o *oneRun) inSession(ctx context.Context, timeout time.Duration) (err erro
 // was killed; the sandbox goes with it.
 const snapshotLease = 10 * time.Second
 
+// prepared tells whether a template has a start command.
+func (a *app) prepared(ctx context.Context, name string) bool {
+	if name == "" || name == sandbox.DefaultTemplate {
+		return false
+	}
+	s, err := a.templates()
+	if err != nil {
+		return false // the create will say so
+	}
+	d, err := s.Get(ctx, name)
+	return err == nil && d.Start != ""
+}
+
 // session is where the sandbox is made: in an installation of its own, unless it
-// starts from a snapshot, which the daemon keeps.
+// starts from memory, which the daemon keeps.
 func (o *oneRun) session(ctx context.Context) (*session, error) {
-	if o.spec.Snapshot == "" {
+	if !o.daemons {
 		return o.a.ephemeral(ctx)
 	}
 	c, err := o.a.daemon(ctx)

@@ -24,7 +24,41 @@ func (a *app) templateCommand() *cobra.Command {
 			return unknownCommand(cmd, argv[0])
 		},
 	}
-	cmd.AddCommand(a.templateLs(), a.templateImport(), a.templateBuild(), a.templateRm())
+	cmd.AddCommand(a.templateLs(), a.templateImport(), a.templateBuild(), a.templateSet(), a.templateRm())
+	return cmd
+}
+
+func (a *app) templateSet() *cobra.Command {
+	var start, ready string
+	var f *format
+	cmd := &cobra.Command{
+		Use:   "set NAME",
+		Short: "give a template a command that runs in every sandbox from the beginning",
+		Long: `Set gives a template a start command. It is run once, in a sandbox of its own; when
+the ready command succeeds that sandbox's memory is kept, and every sandbox of the
+template begins there: with a server that answers, for instance, or a program that
+has loaded what it needs. Without flags both commands are taken away.`,
+		Example: "  belljar template set web --start-command 'python3 -m http.server 8000' --ready-command 'curl -sf localhost:8000'",
+		Args:    between(1, 1),
+		RunE: func(cmd *cobra.Command, argv []string) error {
+			s, err := a.templates()
+			if err != nil {
+				return err
+			}
+			d, err := s.SetCommands(cmd.Context(), argv[0], start, ready)
+			if err != nil {
+				return err
+			}
+			if f.machine() {
+				return encode(a.out, *f, d)
+			}
+			_, err = fmt.Fprintln(a.out, d.Name)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&start, "start-command", "", "shell command that runs in every sandbox of the template")
+	cmd.Flags().StringVar(&ready, "ready-command", "", "shell command that succeeds once the start command has started")
+	f = a.formatFlag(cmd)
 	return cmd
 }
 

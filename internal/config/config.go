@@ -39,6 +39,7 @@ const (
 	snapshots  = "snapshots"
 	pools      = "pools.json"
 	forks      = "forks"
+	prepared   = "prepared"
 	key        = "installation.key"
 	keepers    = "keepers"
 	daemonLock = "daemon.lock"
@@ -70,6 +71,9 @@ func (d Dirs) Forks() string { return filepath.Join(d.State, forks) }
 
 // Key is the installation's key: what it has saved it knows by it.
 func (d Dirs) Key() string { return filepath.Join(d.State, key) }
+
+// Prepared holds the images of templates with a start command.
+func (d Dirs) Prepared() string { return filepath.Join(d.State, prepared) }
 
 // DaemonLog is what the daemon says of itself.
 func (d Dirs) DaemonLog() string { return filepath.Join(d.State, daemonLog) }
@@ -155,7 +159,7 @@ func (d Dirs) MakeRuntime() error {
 
 // MakeState makes the state directory and those inside it, and checks them.
 func (d Dirs) MakeState() error {
-	for _, dir := range []string{d.State, d.Templates(), d.Logs(), d.Images(), d.Snapshots(), d.Forks()} {
+	for _, dir := range []string{d.State, d.Templates(), d.Logs(), d.Images(), d.Snapshots(), d.Forks(), d.Prepared()} {
 		if err := Private(dir); err != nil {
 			return err
 		}

@@ -133,6 +133,7 @@ func (d *daemon) open(ctx context.Context) error {
 		Boundaries: d.o.Boundaries, Guest: d.o.Guest, Build: d.o.Build,
 		LogDir: d.o.Dirs.Logs(), PoolFile: d.o.Dirs.Pools(), Log: d.o.Log, Crash: d.crash(),
 		Images: image.New(d.o.Dirs.Images(), key), Snapshots: image.New(d.o.Dirs.Snapshots(), key), Forks: image.New(d.o.Dirs.Forks(), key),
+		Prepared: image.New(d.o.Dirs.Prepared(), key),
 	})
 	if err != nil {
 		return err

@@ -74,7 +74,7 @@ func (m *Manager) adopt(ctx context.Context) error {
 func (m *Manager) resting() map[sandbox.ID]bool {
 	out := map[sandbox.ID]bool{}
 	for _, e := range m.entries() {
-		if m.images != nil && e.snapshot().State.Rests() {
+		if m.images != nil && e.snapshot().State.Rests() && !e.record().Preparing {
 			out[e.id] = true
 		}
 	}
@@ -134,7 +134,7 @@ func (m *Manager) adoptOne(k Keeper, st wire.Status) bool {
 	e.mu.Lock()
 	r := &e.rec
 	here := r.Keeper == k.Name() && r.Instance == k.Instance()
-	ok := here && r.Sandbox.State == sandbox.Running && r.Sandbox.Generation == st.Generation && (st.Running || st.Exit != nil)
+	ok := here && !r.Preparing && r.Sandbox.State == sandbox.Running && r.Sandbox.Generation == st.Generation && (st.Running || st.Exit != nil)
 	captured := r.Captured
 	e.mu.Unlock()
 	if !ok {
@@ -173,6 +173,7 @@ func (m *Manager) buryLost(adopted map[sandbox.ID]bool) {
 	}
 	m.crash(CrashAdoptReaped)
 	m.sweepImages()
+	m.sweepPrepared(ctx)
 	m.settleTransit()
 	for _, e := range m.entries() {
 		select {

@@ -126,6 +126,9 @@ type Record struct {
 	// Linger is how long an AutoRemove sandbox outlives its command, for the
 	// command's reader, in nanoseconds.
 	Linger time.Duration `json:"linger,omitempty"`
+	// Preparing tells that a template's image is to be taken of it: without the
+	// manager that began this it is of no use.
+	Preparing bool `json:"preparing,omitempty"`
 	// Captured lists processes whose output is kept for logs.
 	Captured []string `json:"captured,omitempty"`
 	Seq      int64    `json:"seq"` // of the newest event

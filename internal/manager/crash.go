@@ -55,6 +55,8 @@ const (
 	CrashSnapshotPublished = "snapshot.published" // it is in place, the caller does not know
 	CrashSnapshotRemoving  = "snapshot.removing"  // it is not listed any more, and still there
 	CrashForkSaved         = "fork.saved"         // the image is written, no copy is made
+	CrashPreparedReady     = "prepared.ready"     // a template is ready, its image is not begun
+	CrashPreparedSealed    = "prepared.sealed"    // the image is complete and has not got its name
 )
 
 // SnapshotCrashPoints lists the crash points of snapshots and forks.

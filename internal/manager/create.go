@@ -37,6 +37,11 @@ const cleanupTime = 60 * time.Second
 // fails, or ctx ends before, nothing is left.
 func (m *Manager) Create(ctx context.Context, spec sandbox.Spec, start *Start) (Created, error) {
 	c := &create{m: m, spec: spec, start: start, began: time.Now()}
+	return c.make(ctx)
+}
+
+func (c *create) make(ctx context.Context) (Created, error) {
+	m, spec := c.m, c.spec
 	if err := c.check(); err != nil {
 		return Created{}, err
 	}
@@ -87,7 +92,9 @@ type create struct {
 	spec  sandbox.Spec
 	start *Start
 	from  *source // nil: it starts from its template
-	began time.Time
+	// preparing tells that the sandbox is there for its template's image.
+	preparing bool
+	began     time.Time
 
 	admitted bool // has a place among the creates at work
 
@@ -149,9 +156,10 @@ func (c *create) record() (Record, error) {
 		command = sandbox.NewCommand(c.start.ID, slices.Clone(c.start.Argv))
 	}
 	r := Record{
-		Limits:   c.spec.Limits.Merge(c.m.o.Defaults),
-		Explicit: explicit(c.spec.Limits),
-		Env:      maps.Clone(c.spec.Env),
+		Preparing: c.preparing,
+		Limits:    c.spec.Limits.Merge(c.m.o.Defaults),
+		Explicit:  explicit(c.spec.Limits),
+		Env:       maps.Clone(c.spec.Env),
 		Sandbox: sandbox.Sandbox{
 			ID:         id,
 			Name:       c.spec.Name,
@@ -178,6 +186,15 @@ func (c *create) record() (Record, error) {
 		c.from.inherit(&r)
 	}
 	return r, nil
+}
+
+// image names the image that ready sandboxes of a pool may have been restored
+// from already.
+func (c *create) image() string {
+	if c.from == nil {
+		return ""
+	}
+	return string(c.from.prepared)
 }
 
 // generation is the sandbox's first: one that starts from an image goes on
@@ -247,6 +264,7 @@ func (c *create) build(ctx context.Context) (Created, error) {
 		assigned:   func(r *Record) { r.Sandbox.Generation = c.generation() },
 		step:       c.step,
 		waits:      !c.admitted,
+		image:      c.image(),
 		atAcquired: CrashCreateAcquired, atAssigned: CrashCreateAssigned, atSent: CrashCreateSent,
 	})
 	if err != nil {

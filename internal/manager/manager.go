@@ -33,8 +33,11 @@ type Options struct {
 	// snapshots, and those that forks are made from, which last no longer than
 	// that. nil, all three: none of it is supported.
 	Images, Snapshots, Forks *image.Store
-	PoolFile                 string // with the sizes of pools; empty: none is kept
-	Log                      *slog.Logger
+	// Prepared keeps the images of templates with a start command. nil: such
+	// templates are unsupported.
+	Prepared *image.Store
+	PoolFile string // with the sizes of pools; empty: none is kept
+	Log      *slog.Logger
 	// Crash, when set, is called at every crash point. Tests only.
 	Crash func(point string)
 }
@@ -51,6 +54,7 @@ type Manager struct {
 	tickets tickets
 	images  *image.Store // nil: nothing can be paused
 	snaps   *snapIndex
+	prep    preparations
 	can     capabilities
 	pool    *pool.Pool // nil: none is kept
 	draws   draws
@@ -87,6 +91,7 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 		maxDead: deadCount,
 	}
 	m.images, m.snaps = o.Images, newSnapIndex()
+	m.prep.now = map[sandbox.ID]*preparation{}
 	if o.PoolFile != "" {
 		m.pool = pool.New(pool.Options{Host: poolHost{m}, File: o.PoolFile, Log: o.Log})
 	}

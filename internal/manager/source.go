@@ -18,6 +18,7 @@ type source struct {
 	manifest *image.Manifest
 	snapshot sandbox.ID // that it is, if it is one
 	fork     *Record    // of the sandbox that is forked, if one is
+	prepared sandbox.ID // of a template's image, if it is one
 	release  func()
 }
 
@@ -25,7 +26,7 @@ type source struct {
 // the spec leaves to it. The source must be released.
 func (c *create) open(ctx context.Context) error {
 	if c.spec.Snapshot == "" {
-		return nil
+		return c.prepared(ctx)
 	}
 	m := c.m
 	if m.o.Snapshots == nil {

@@ -39,12 +39,21 @@ func (h poolHost) Plan(ctx context.Context, template string, limits sandbox.Limi
 	if err != nil {
 		return nil, err
 	}
+	plan := &pool.Plan{}
 	req := wire.Create{
 		Boundary: is.Effective, Root: root.Root, User: root.User, Guest: m.o.Guest,
 		Limits: limits.Merge(m.o.Defaults), Explicit: explicit(limits),
 		Hello: guest.Hello{Hostname: parkedHostname},
 	}
-	return &pool.Plan{Key: m.poolKey(&req, root.Template), Request: req}, nil
+	if root.Template.Start != "" && m.o.Prepared != nil {
+		id, _, err := m.preparedImage(ctx, root.Template, sandbox.Spec{Template: template, Limits: limits})
+		if err != nil {
+			return nil, err
+		}
+		plan.Image, req.Image = string(id), m.o.Prepared.Path(id)
+	}
+	plan.Key, plan.Request = m.poolKey(&req, root.Template), req
+	return plan, nil
 }
 
 func (m *Manager) poolKey(req *wire.Create, t sandbox.Template) pool.Key {

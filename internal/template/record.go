@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/belljar-sh/belljar/internal/archive"
 	"github.com/belljar-sh/belljar/internal/driver"
 	"github.com/belljar-sh/belljar/sandbox"
@@ -60,6 +62,51 @@ func (s *Store) readRecord(name string) (*Details, error) {
 	}
 	d.Name = name
 	return d, nil
+}
+
+// maxCommand bounds a start or ready command, in bytes.
+const maxCommand = 64 << 10
+
+// SetCommands gives a template a start command, in which state every sandbox of
+// it begins, and a ready command, which tells when that is reached; both are for
+// a shell. Two empty ones take them away.
+func (s *Store) SetCommands(ctx context.Context, name, start, ready string) (*Details, error) {
+	for field, c := range map[string]string{"start_command": start, "ready_command": ready} {
+		if len(c) > maxCommand || strings.ContainsRune(c, 0) {
+			return nil, sandbox.Errorf(sandbox.Invalid, "a command has at most %d bytes and no NUL", maxCommand).WithField(field, c)
+		}
+	}
+	if (start == "") != (ready == "") {
+		return nil, sandbox.Errorf(sandbox.Invalid, "a start command needs a ready command, and the other way round").
+			WithField("start_command", start).WithHint("--ready-command true takes it for ready at once")
+	}
+	if err := checkNew(name); err != nil {
+		return nil, err
+	}
+	l, err := s.lock(ctx, unix.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	d, err := s.readRecord(name)
+	if err != nil {
+		return nil, err
+	}
+	d.Start, d.Ready = start, ready
+	b, err := json.MarshalIndent(d, "", "  ")
+	if err != nil {
+		return nil, storeError("write", err)
+	}
+	path := filepath.Join(s.dir, name, recordName)
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, storeError("write", err)
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	return d, storeErrorOrNil("write", err)
 }
 
 func (w *work) writeRecord(d *Details) error {

@@ -14,7 +14,7 @@ import (
 // Identify tells templates apart: one that was made anew under the same name is
 // another.
 func Identify(t sandbox.Template) string {
-	b, err := json.Marshal([]any{t.Name, t.Kind, t.Digest, t.CreatedAt.UTC().Round(0)})
+	b, err := json.Marshal([]any{t.Name, t.Kind, t.Digest, t.CreatedAt.UTC().Round(0), t.Start, t.Ready})
 	if err != nil {
 		return "" // a time beyond the year 9999; equal to no other template's either
 	}
