@@ -85,6 +85,19 @@ func linkEscapes(level int, target string, rooted bool) (bool, string) {
 	return level < 0, "the target of a link lies outside"
 }
 
+// LeadsOut reports whether the link of an entry, whose name has no '..', points
+// out of its archive: by an absolute target or by one that climbs out.
+func LeadsOut(name, target string) bool {
+	level := 0
+	for part := range strings.SplitSeq(name, "/") {
+		if part != "" && part != "." {
+			level++
+		}
+	}
+	out, _ := linkEscapes(level-1, target, false)
+	return out
+}
+
 // checkTarget refuses targets that no kernel takes.
 func checkTarget(name, target string) error {
 	switch {

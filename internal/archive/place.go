@@ -32,30 +32,16 @@ const tempPrefix = ".belljar-tmp-"
 // beside the target, on the same file system, and renamed from there when all
 // of it has arrived: after an error the target is as it was.
 func Place(ctx context.Context, dst string, r io.Reader, o Options) (Summary, string, error) {
-	t, err := findTarget(dst)
+	p, err := Prepare(ctx, dst, r, o)
 	if err != nil {
+		if p != nil {
+			return p.Summary, "", err
+		}
 		return Summary{}, "", err
 	}
-	defer t.dir.Close()
-	temp, err := newTemp(t.dir)
-	if err != nil {
-		return Summary{}, "", placeError(dst, err)
-	}
-	defer temp.remove()
-
-	o.single = true
-	sum, err := Unpack(ctx, temp.f, r, o)
-	if err != nil {
-		return sum, "", err
-	}
-	from := item{dir: int(temp.f.Fd()), name: sum.top}
-	if sum.Root {
-		from = item{dir: temp.parent, name: temp.name}
-	} else if sum.top == "" {
-		return sum, "", sandbox.Errorf(sandbox.Invalid, "the archive is empty")
-	}
-	where, err := t.put(from, sum.Root)
-	return sum, where, err
+	defer p.Close()
+	where, err := p.Place()
+	return p.Summary, where, err
 }
 
 // target is where something is placed: in dir, under name; with name empty dir

@@ -1,5 +1,5 @@
 // Package filetree reads the list of what a sandbox has changed in its root, in
-// the form in which a [driver.FileLister] tells it, and says what each change is
+// the form in which a driver tells it, and says what each change is
 // beside the template.
 //
 // A list is a tar stream of the upper layer of a union of directories. Names
@@ -37,7 +37,8 @@ const (
 	Fifo    Type = "fifo"
 	Char    Type = "char-device"
 	Block   Type = "block-device"
-	Gone    Type = "gone" // of the template, and no more
+	Link    Type = "hard-link" // another name of an earlier entry
+	Gone    Type = "gone"      // of the template, and no more
 )
 
 // Entry is one name in a list.
@@ -51,13 +52,14 @@ type Entry struct {
 	Target   string // of a symbolic link
 	// Opaque tells that a directory hides what the template has there.
 	Opaque bool
-	// Link is another path of the list at which the same file is.
-	Link string
+	// Same is the path of the earlier entry whose file a hard link is.
+	Same string
 }
 
 // Bounds of a list.
 const (
-	maxEntries = 10_000_000
+	maxEntries = 4_000_000
+	maxNames   = 512 << 20 // bytes of all names
 	maxName    = 64 << 10
 	maxDepth   = 4096
 )
@@ -67,6 +69,7 @@ const (
 func Entries(r io.Reader) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		t := tar.NewReader(r)
+		names := 0
 		for n := 0; ; n++ {
 			h, err := t.Next()
 			if err == io.EOF {
@@ -80,6 +83,9 @@ func Entries(r io.Reader) iter.Seq2[Entry, error] {
 				err = bad("names more than %d files", maxEntries)
 			default:
 				e, err = entry(h, t)
+				if names += len(e.Path) + len(e.Target) + len(e.Same); names > maxNames && err == nil {
+					err = bad("has more than %d MiB of names", maxNames>>20)
+				}
 			}
 			if !yield(e, err) || err != nil {
 				return
@@ -124,7 +130,8 @@ func entry(h *tar.Header, r io.Reader) (Entry, error) {
 			e.Type = Gone
 		}
 	case tar.TypeLink:
-		if e.Link, err = path(h.Linkname, false); err != nil {
+		e.Type = Link
+		if e.Same, err = path(h.Linkname, false); err != nil {
 			return e, err
 		}
 	default:
