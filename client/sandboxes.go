@@ -59,6 +59,14 @@ func (c *Client) Pause(ctx context.Context, ref string) (sandbox.Sandbox, error)
 	return out, err
 }
 
+// PauseFiles is Pause without memory: all processes end, and the sandbox, once
+// it is resumed, boots anew with its files.
+func (c *Client) PauseFiles(ctx context.Context, ref string) (sandbox.Sandbox, error) {
+	var out sandbox.Sandbox
+	err := c.call(ctx, http.MethodPost, of(ref)+"/pause", url.Values{"memory": {"0"}}, nil, &out)
+	return out, err
+}
+
 // Resume has a paused sandbox go on where it was. A sandbox that runs already is
 // no error; when it fails the sandbox stays paused.
 func (c *Client) Resume(ctx context.Context, ref string) (sandbox.Sandbox, error) {

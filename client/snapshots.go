@@ -20,6 +20,32 @@ func (c *Client) Snapshot(ctx context.Context, ref, name string) (sandbox.Snapsh
 	return out, err
 }
 
+// SnapshotFiles is Snapshot without memory: what starts from it boots anew with
+// the files of the sandbox, and may have other limits.
+func (c *Client) SnapshotFiles(ctx context.Context, ref, name string) (sandbox.Snapshot, error) {
+	var out sandbox.Snapshot
+	err := c.call(ctx, http.MethodPost, of(ref)+"/snapshots", nil, api.SnapshotRequest{Name: name, Kind: sandbox.KindFiles}, &out)
+	return out, err
+}
+
+// SnapshotDir keeps one directory of a sandbox, read as a user of the sandbox ("":
+// its default). No sandbox starts from it: see GetSnapshotTar.
+func (c *Client) SnapshotDir(ctx context.Context, ref, name, dir, user string) (sandbox.Snapshot, error) {
+	var out sandbox.Snapshot
+	err := c.call(ctx, http.MethodPost, of(ref)+"/snapshots", nil, api.SnapshotRequest{Name: name, Kind: sandbox.KindDirectory, Dir: dir, User: user}, &out)
+	return out, err
+}
+
+// GetSnapshotTar streams the archive in a snapshot of a directory. It was made by
+// the guest: unpack it as hostile input.
+func (c *Client) GetSnapshotTar(ctx context.Context, ref string) (io.ReadCloser, error) {
+	resp, err := c.send(ctx, request{method: http.MethodGet, path: snapshot(ref) + "/tar"})
+	if err != nil {
+		return nil, err
+	}
+	return &reader{ctx, resp.Body}, nil
+}
+
 // Fork makes count copies of a sandbox as it is now and returns them, and how
 // long the source stood still. Name is that of the copy; several have NAME-1 and
 // so on. When one fails, none is left.

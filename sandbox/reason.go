@@ -22,6 +22,10 @@ const (
 // client did not come back in time.
 const ReasonOrphaned = "orphaned"
 
+// ReasonPaused is the [Exit].Reason of a process that a pause has ended which
+// kept files and no memory.
+const ReasonPaused = "ended by a pause that kept files alone"
+
 // endPrefix begins the reason of a process whose sandbox has ended under it.
 const endPrefix = "the sandbox ended: "
 

@@ -27,6 +27,7 @@ type Sandbox struct {
 	EndsAt     time.Time         `json:"ends_at,omitzero"` // zero: no timeout, or paused
 	OnTimeout  OnTimeout         `json:"on_timeout,omitempty"`
 	PausedAt   time.Time         `json:"paused_at,omitzero"`    // of a paused sandbox
+	PausedKind SnapshotKind      `json:"paused_kind,omitempty"` // what is kept of one that is paused: with files alone it will boot anew
 	ImageBytes int64             `json:"image_bytes,omitempty"` // what a paused sandbox takes on disk
 	EndedAt    time.Time         `json:"ended_at,omitzero"`
 	EndReason  string            `json:"end_reason,omitempty"`  // one of the End constants

@@ -78,6 +78,8 @@ func (a *app) subcommands() []subcommand {
 		{"use", []string{"resume", "unpause"}, a.resumeCommand},
 		{"use", []string{"fork"}, a.forkCommand},
 		{"use", []string{"snapshot"}, a.snapshotCommand},
+		{"use", []string{"apply"}, a.applyCommand},
+		{"use", []string{"diff"}, a.diffCommand},
 		{"use", []string{"kill", "rm"}, a.killCommand},
 		{"template", []string{"template"}, a.templateCommand},
 		{"template", []string{"pool"}, a.poolCommand},

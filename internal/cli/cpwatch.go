@@ -46,6 +46,18 @@ type tarWatch struct {
 	strip   bool   // to takes the place of the topmost name
 	trusted few
 	left    []wire.LeftOut
+	// inside has links that lead out of the tree left out: a guest refuses them.
+	inside bool
+	links  few
+}
+
+// leavesOut reports whether an entry does not pass.
+func (w *tarWatch) leavesOut(h *tar.Header) bool {
+	if w == nil || !w.inside || h.Typeflag != tar.TypeSymlink || !archive.LeadsOut(h.Name, h.Linkname) {
+		return false
+	}
+	w.links.add(h.Name + " -> " + h.Linkname)
+	return true
 }
 
 // watchPlace returns a watch for a copy to dst as archive.Place makes it.

@@ -11,6 +11,7 @@ import (
 )
 
 func (a *app) pauseCommand() *cobra.Command {
+	var memory bool
 	cmd := &cobra.Command{
 		Use:   "pause SANDBOX...",
 		Short: "write sandboxes to disk and give back their memory and processes",
@@ -18,14 +19,22 @@ func (a *app) pauseCommand() *cobra.Command {
 else that they hold of this machine. Their processes go on where they were when
 the sandbox is resumed: by belljar resume, or by the next exec, cp or input.
 Streams of output, and waits, wait with the sandbox. Its timeout stands still. A
-sandbox that is paused already is no error.`,
-		Example:           "  belljar pause work\n  belljar create --timeout 10m --on-timeout pause",
+sandbox that is paused already is no error.
+
+With --memory=false only files are kept, which takes less time and space: all
+processes end now, and the sandbox boots anew with its files when it is resumed.`,
+		Example:           "  belljar pause work\n  belljar pause --memory=false work\n  belljar create --timeout 10m --on-timeout pause",
 		Args:              between(1, -1),
 		ValidArgsFunction: a.completeSandboxes,
 		RunE: func(cmd *cobra.Command, refs []string) error {
-			return a.toState(cmd.Context(), refs, sandbox.Paused, "pausing", (*client.Client).Pause)
+			pause := (*client.Client).Pause
+			if !memory {
+				pause = (*client.Client).PauseFiles
+			}
+			return a.toState(cmd.Context(), refs, sandbox.Paused, "pausing", pause)
 		},
 	}
+	cmd.Flags().BoolVar(&memory, "memory", true, "keep memory and processes; else files alone")
 	return cmd
 }
 
@@ -38,7 +47,8 @@ func (a *app) resumeCommand() *cobra.Command {
 		Long: `Resume has paused sandboxes go on where they were, with the same processes, files
 and time left. A sandbox that runs already is no error. When it fails the sandbox
 stays paused. Before it the image is looked at: with --verify=full every byte of
-it, else all but the pages of memory.`,
+it, else all but the pages of memory. One that was paused with --memory=false boots
+anew with its files.`,
 		Example:           "  belljar resume work\n  belljar resume --verify=full work",
 		Args:              between(1, -1),
 		ValidArgsFunction: a.completeSandboxes,

@@ -37,14 +37,19 @@ and any number of sandboxes start from it: belljar create --snapshot NAME.`,
 
 func (a *app) snapshotCreate() *cobra.Command {
 	var f *format
+	var o snapshotOptions
 	cmd := &cobra.Command{
 		Use:   "create SANDBOX [NAME[:TAG]]",
 		Short: "keep a sandbox as it is now",
 		Long: `Create keeps memory and files of a sandbox as they are now and prints the
 snapshot's ID. The sandbox goes on; it stands still while its memory is written.
 Without a tag the name gets the tag latest. A name that is taken is refused: see
-belljar snapshot tag --force.`,
-		Example:           "  belljar snapshot create work\n  belljar snapshot create work deps:v1",
+belljar snapshot tag --force.
+
+With --memory=false only files are kept: what starts from the snapshot boots anew
+with them, and may have other limits. With --dir it is one directory inside, which
+belljar apply puts into another sandbox or onto this machine.`,
+		Example:           "  belljar snapshot create work deps:v1\n  belljar snapshot create work files --memory=false\n  belljar snapshot create work site --dir /home/user/site",
 		Args:              between(1, 2),
 		ValidArgsFunction: a.firstSandbox,
 		RunE: func(cmd *cobra.Command, argv []string) error {
@@ -60,7 +65,7 @@ belljar snapshot tag --force.`,
 				name = argv[1]
 			}
 			progress := a.progress("saving " + argv[0])
-			s, err := c.Snapshot(ctx, argv[0], name)
+			s, err := o.take(ctx, c, argv[0], name)
 			progress.end()
 			if err != nil {
 				return err
@@ -72,8 +77,31 @@ belljar snapshot tag --force.`,
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&o.memory, "memory", true, "keep memory and processes; else files alone")
+	cmd.Flags().StringVar(&o.dir, "dir", "", "keep this directory alone")
+	cmd.Flags().StringVarP(&o.user, "user", "u", "", "user inside who reads it (default: the sandbox's)")
 	f = a.formatFlag(cmd)
 	return cmd
+}
+
+// snapshotOptions say what is kept.
+type snapshotOptions struct {
+	memory bool
+	dir    string
+	user   string
+}
+
+func (o *snapshotOptions) take(ctx context.Context, c *client.Client, ref, name string) (sandbox.Snapshot, error) {
+	switch {
+	case o.dir != "":
+		if !strings.HasPrefix(o.dir, "/") {
+			return sandbox.Snapshot{}, usagef("write it as it is called inside, from the root on", "--dir %q: this is no absolute path", o.dir)
+		}
+		return c.SnapshotDir(ctx, ref, name, o.dir, o.user)
+	case !o.memory:
+		return c.SnapshotFiles(ctx, ref, name)
+	}
+	return c.Snapshot(ctx, ref, name)
 }
 
 func (a *app) snapshotLs() *cobra.Command {

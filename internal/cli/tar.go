@@ -53,6 +53,9 @@ func copyRenamed(w io.Writer, r io.Reader, top string, watch *tarWatch) error {
 		if h.Typeflag == tar.TypeLink {
 			h.Linkname = rename(h.Linkname, old, top)
 		}
+		if watch.leavesOut(h) {
+			continue
+		}
 		h.Format = tar.FormatPAX
 		if err := tw.WriteHeader(h); err != nil {
 			return err

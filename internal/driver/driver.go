@@ -104,6 +104,10 @@ type FileSaver interface {
 	Continue(ctx context.Context) error
 }
 
+// TreeName is the file of what a [FileSaver] wrote that tells the same as a
+// [FileLister].
+const TreeName = "tree"
+
 // FileLister is an optional interface of an [Instance] that goes on while it
 // tells what it has changed in its root. What it tells is in a file without a
 // name, which is the caller's to close, and has the form that package

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"os"
 	"time"
@@ -68,6 +69,10 @@ type Keeper interface {
 	// is left in the keeper. After an error the sandbox goes on, under the
 	// generation of req.Hello or the one before, as List tells.
 	Checkpoint(ctx context.Context, id sandbox.ID, req wire.Checkpoint) (*wire.Checkpointed, error)
+
+	// Changes streams what a running sandbox has changed in its root, as its
+	// kernel tells it.
+	Changes(ctx context.Context, id sandbox.ID) (io.ReadCloser, error)
 
 	// Guest carries requests to the guest's server; their URLs have the paths
 	// of guest/wire.

@@ -293,7 +293,7 @@ func (c *create) request() *wire.Create {
 		req.Mounts = append(req.Mounts, wire.Mount{Target: mount.Target, ReadOnly: mount.ReadOnly})
 	}
 	if c.from != nil {
-		req.Image = c.from.dir
+		setImage(req, c.from.manifest.Kind, c.from.dir)
 	}
 	if c.start != nil {
 		req.Hello.Start = &c.start.Start
@@ -353,7 +353,7 @@ func (c *create) finish(made *launched) (Created, error) {
 // speak of.
 func (c *create) guestLimits(spoken []sandbox.LimitStatus) (out []sandbox.LimitStatus) {
 	l, asked := c.e.rec.Limits, c.spec.Limits
-	if c.from != nil {
+	if c.from != nil && c.from.manifest.Kind == sandbox.KindMemory {
 		asked.OpenFiles = 0
 		if c.from.manifest.Explicit.OpenFiles {
 			asked.OpenFiles = l.OpenFiles

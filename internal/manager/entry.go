@@ -278,7 +278,7 @@ func (m *Manager) expire(e *entry, armed int64) {
 // pauseExpired pauses a sandbox whose time is over, or gives it a little more
 // after which it is tried again. It reports false when there is no more hope.
 func (m *Manager) pauseExpired(e *entry) bool {
-	err := m.pause(m.ctx, e, true)
+	err := m.pause(m.ctx, e, pausing{kind: sandbox.KindMemory, timeout: true})
 	if err == nil || m.ctx.Err() != nil {
 		return true
 	}

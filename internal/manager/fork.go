@@ -97,7 +97,7 @@ func (f *forking) live(ctx context.Context) error {
 		return err
 	}
 	r := f.e.record()
-	manifest, stopped, err := f.m.saveLive(ctx, f.e, dir, "a fork is being made")
+	manifest, stopped, err := f.m.saveLive(ctx, f.e, dir, "a fork is being made", sandbox.KindMemory)
 	f.stopped, f.from = stopped, &source{dir: dir, manifest: manifest, fork: &r}
 	return err
 }

@@ -40,6 +40,10 @@ func (hostile) Stats(context.Context, sandbox.ID) (sandbox.Stats, error) {
 	return sandbox.Stats{}, nil
 }
 func (hostile) Delete(context.Context, sandbox.ID) (wire.Status, error) { return wire.Status{}, nil }
+func (hostile) Changes(context.Context, sandbox.ID) (io.ReadCloser, error) {
+	return nil, sandbox.Errorf(sandbox.Unavailable, "hostile")
+}
+
 func (hostile) Checkpoint(context.Context, sandbox.ID, wire.Checkpoint) (*wire.Checkpointed, error) {
 	return nil, sandbox.Errorf(sandbox.Unavailable, "no")
 }

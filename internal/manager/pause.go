@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"time"
@@ -15,25 +16,32 @@ import (
 // everything else that it holds of the host. It returns when that is done; of
 // several at once all return then, and a caller that goes away does not stop it.
 // A sandbox that is paused already is no error. When it fails the sandbox runs
-// on.
-func (m *Manager) Pause(ctx context.Context, ref string) (sandbox.Sandbox, error) {
+// on. With [sandbox.KindFiles] its memory is given up, and all its processes end:
+// resumed, it boots anew with its files.
+func (m *Manager) Pause(ctx context.Context, ref string, kind sandbox.SnapshotKind) (sandbox.Sandbox, error) {
 	e, err := m.find(ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	err = m.pause(ctx, e, false)
+	err = m.pause(ctx, e, pausing{kind: kind})
 	return e.snapshot(), err
 }
 
+// pausing is what is asked of a pause.
+type pausing struct {
+	kind    sandbox.SnapshotKind
+	timeout bool // it is for the sake of the timeout
+}
+
 // pause is Pause, for a caller's sake or because the timeout is over.
-func (m *Manager) pause(ctx context.Context, e *entry, timeout bool) error {
+func (m *Manager) pause(ctx context.Context, e *entry, p pausing) error {
 	for ctx.Err() == nil {
 		sb, changed := e.watch()
 		switch sb.State {
 		case sandbox.Paused:
 			return nil
 		case sandbox.Running:
-			was, err := m.work(ctx, e, workPause, func(ctx context.Context) error { return m.pauseNow(ctx, e, timeout) })
+			was, err := m.work(ctx, e, workPause, func(ctx context.Context) error { return m.pauseNow(ctx, e, p) })
 			if was == workPause {
 				return err
 			}
@@ -63,24 +71,33 @@ func (m *Manager) pausable(mounts []sandbox.Mount) error {
 }
 
 // pauseNow takes the sandbox from Running to Paused.
-func (m *Manager) pauseNow(ctx context.Context, e *entry, timeout bool) error {
+func (m *Manager) pauseNow(ctx context.Context, e *entry, p pausing) error {
+	files := p.kind == sandbox.KindFiles
+	if files {
+		m.lookAtCommand(ctx, e)
+	}
 	sb := e.snapshot()
 	if sb.State != sandbox.Running {
 		return nil // another was faster; the caller looks again
 	}
-	if err := m.savable(ctx, &sb); err != nil {
+	if err := m.savable(ctx, &sb, p.kind); err != nil {
 		return err
+	}
+	if files && sb.AutoRemove {
+		return sandbox.Errorf(sandbox.Conflict, "the sandbox lives only as long as its command, which a pause without memory ends").
+			WithField("memory", "false").WithHint("pause it with its memory, or kill it")
 	}
 	dir, err := m.images.Begin(e.id)
 	if err != nil {
 		return err
 	}
 	message := "somebody asked for a pause"
-	if timeout {
+	if p.timeout {
 		message = "its timeout is over"
 	}
 	if err := m.move(e, sandbox.Pausing, message, func(r *Record) {
-		if r.stopClock(); timeout {
+		r.Sandbox.PausedKind = p.kind // whoever goes on after a crash must know
+		if r.stopClock(); p.timeout {
 			r.Remaining = r.Timeout // the next turn has as long as this one
 		}
 	}); err != nil {
@@ -88,7 +105,7 @@ func (m *Manager) pauseNow(ctx context.Context, e *entry, timeout bool) error {
 	}
 	m.crash(CrashPauseBegun)
 	m.arm(e) // not Running: stops the timer
-	done, err := m.checkpoint(ctx, e, wire.Checkpoint{Dir: dir})
+	done, err := m.checkpoint(ctx, e, wire.Checkpoint{Dir: dir, FilesOnly: files})
 	if err != nil {
 		if ctx.Err() != nil {
 			return err // it is killed, or the next manager goes on with it
@@ -167,21 +184,24 @@ func (m *Manager) seal(ctx context.Context, e *entry, files []image.File) error 
 	if err != nil {
 		return err
 	}
-	manifest := m.manifest(&r, template)
+	manifest := m.manifest(&r, template, r.Sandbox.PausedKind)
 	manifest.Files = files
 	return m.images.Seal(manifest)
 }
 
-// manifest is that of a memory image of a sandbox that is saved now.
-func (m *Manager) manifest(r *Record, t image.Template) *image.Manifest {
+// manifest is that of an image of a sandbox that is saved now.
+func (m *Manager) manifest(r *Record, t image.Template, kind sandbox.SnapshotKind) *image.Manifest {
 	sb := &r.Sandbox
-	return &image.Manifest{
-		Version: image.Version, Kind: sandbox.KindMemory, Sandbox: sb.ID, Generation: sb.Generation,
+	out := &image.Manifest{
+		Version: image.Version, Kind: cmp.Or(kind, sandbox.KindMemory), Sandbox: sb.ID, Generation: sb.Generation,
 		Build: m.o.Build, Boundary: sb.Isolation.Effective, Template: t,
 		Limits: r.Limits, Explicit: r.Explicit, User: sb.User, Workdir: sb.Workdir, Hostname: sb.Hostname, Env: r.Env,
-		Command: sb.Command, Captured: r.Captured,
 		SavedAt: time.Now().UTC().Round(0),
 	}
+	if out.Kind == sandbox.KindMemory { // with files alone no process goes on
+		out.Command, out.Captured = sb.Command, r.Captured
+	}
+	return out
 }
 
 // template tells what is known of a template: of one that is gone its name.
@@ -210,11 +230,7 @@ func (m *Manager) rest(e *entry) error {
 	e.life++
 	e.unpaused = 0
 	e.mu.Unlock()
-	err = m.move(e, sandbox.Paused, "memory and files are on disk", func(r *Record) {
-		r.Keeper, r.Instance = "", ""
-		r.Sandbox.PausedAt = manifest.SavedAt
-		r.Sandbox.ImageBytes = manifest.Bytes()
-	})
+	err = m.rested(e, manifest)
 	if err == nil {
 		m.crash(CrashPausePaused)
 	}

@@ -201,7 +201,7 @@ func (m *Manager) prepareNow(ctx context.Context, t sandbox.Template, spec sandb
 	if err != nil {
 		return err
 	}
-	manifest, _, err := m.saveLive(ctx, c.e, dir, "its template is ready")
+	manifest, _, err := m.saveLive(ctx, c.e, dir, "its template is ready", sandbox.KindMemory)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -120,6 +121,10 @@ func (m *Manager) restorable(ctx context.Context, r *Record) error {
 	if err != nil {
 		return err
 	}
+	if kind := cmp.Or(r.Sandbox.PausedKind, sandbox.KindMemory); manifest.Kind != kind {
+		return sandbox.Errorf(sandbox.Conflict, "the image holds %s, and the sandbox was paused with its %s", manifest.Kind, kind).
+			WithField("image", m.images.Path(r.Sandbox.ID)).WithHint("put the right image back, or kill the sandbox")
+	}
 	if manifest.Boundary != r.Sandbox.Isolation.Effective || manifest.Generation != r.Sandbox.Generation {
 		return sandbox.Errorf(sandbox.Conflict, "the image is of generation %d behind %s, and the sandbox was paused in generation %d behind %s",
 			manifest.Generation, manifest.Boundary, r.Sandbox.Generation, r.Sandbox.Isolation.Effective).
@@ -140,15 +145,25 @@ func sameTemplate(then, now image.Template) error {
 		WithHint("its memory knows files that are not there any more: give it up and make a new one")
 }
 
+// setImage names the image in a request, as what it is.
+func setImage(req *wire.Create, kind sandbox.SnapshotKind, dir string) {
+	if kind == sandbox.KindFiles {
+		req.Files = dir
+	} else {
+		req.Image = dir
+	}
+}
+
 // restore has a keeper make the sandbox from its image.
 func (m *Manager) restore(ctx context.Context, e *entry, r *Record, root Resolved) (*launched, error) {
-	return m.launch(ctx, e, &wire.Create{
+	req := &wire.Create{
 		ID: e.id, Boundary: r.Sandbox.Isolation.Effective,
 		Root: root.Root, Guest: m.o.Guest, User: root.User,
 		Limits: r.Limits, Explicit: r.Explicit,
 		Hello: m.hello(r, r.Sandbox.Generation+1),
-		Image: m.images.Path(e.id),
-	}, launching{template: root.Template, atSent: CrashResumeSent})
+	}
+	setImage(req, r.Sandbox.PausedKind, m.images.Path(e.id))
+	return m.launch(ctx, e, req, launching{template: root.Template, atSent: CrashResumeSent})
 }
 
 // resumed makes the sandbox Running. From then on its image is the past.
@@ -189,7 +204,7 @@ func renewed(known, now []sandbox.LimitStatus) []sandbox.LimitStatus {
 // awoken is what a record has no more once its sandbox runs again.
 func (r *Record) awoken() {
 	r.startClock()
-	r.Sandbox.PausedAt, r.Sandbox.ImageBytes = time.Time{}, 0
+	r.Sandbox.PausedAt, r.Sandbox.PausedKind, r.Sandbox.ImageBytes = time.Time{}, "", 0
 }
 
 // goOn takes up what a manager does for a running sandbox.

@@ -9,13 +9,39 @@ import (
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
-// Snapshot keeps memory and files of a sandbox as they are now, under a name
-// (NAME or NAME:TAG; empty: it has its ID alone). The sandbox goes on: it stands
-// still while its memory is written, which is told, and not while that goes to
-// disk. Of a paused one the image is taken as it is. It returns when a sandbox
-// can start from the snapshot; a caller that goes away does not stop it. When it
-// fails, nothing is left of it.
-func (m *Manager) Snapshot(ctx context.Context, ref, name string) (sandbox.Snapshot, error) {
+// SnapshotOptions say what is kept of a sandbox, and under which name.
+type SnapshotOptions struct {
+	Name string               // NAME or NAME:TAG; empty: it has its ID alone
+	Kind sandbox.SnapshotKind // empty: memory, or the directory that Dir names
+	Dir  string               // absolute, inside
+	User string               // whose rights in the sandbox Dir is read with; empty: its default
+}
+
+func (o *SnapshotOptions) check() error {
+	if o.Kind == "" {
+		o.Kind = sandbox.KindMemory
+		if o.Dir != "" {
+			o.Kind = sandbox.KindDirectory
+		}
+	}
+	switch {
+	case !o.Kind.Valid():
+		return sandbox.Errorf(sandbox.Invalid, "a snapshot is of memory, files or a directory").WithField("kind", string(o.Kind))
+	case (o.Kind == sandbox.KindDirectory) != (o.Dir != ""):
+		return sandbox.Errorf(sandbox.Invalid, "a directory is named for a snapshot of one, and for no other").WithField("dir", o.Dir)
+	case o.Dir != "":
+		return sandbox.CheckPath("dir", o.Dir)
+	}
+	return nil
+}
+
+// Snapshot keeps what the options say of a sandbox as it is now. The sandbox goes
+// on: it stands still while its memory or files are written, which is told, and
+// not while those go to disk; it is at work while a directory is read. Of a paused
+// one the image is taken as it is. It returns when a sandbox can start from the
+// snapshot; a caller that goes away does not stop it. When it fails, nothing is
+// left of it.
+func (m *Manager) Snapshot(ctx context.Context, ref string, o SnapshotOptions) (sandbox.Snapshot, error) {
 	if m.o.Snapshots == nil {
 		return sandbox.Snapshot{}, errNoSnapshots()
 	}
@@ -23,8 +49,11 @@ func (m *Manager) Snapshot(ctx context.Context, ref, name string) (sandbox.Snaps
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	t := &taking{m: m, e: e, s: &snap{id: sandbox.NewID()}}
-	if name != "" {
+	if err := o.check(); err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	t := &taking{m: m, e: e, s: &snap{id: sandbox.NewID()}, SnapshotOptions: o}
+	if name := o.Name; name != "" {
 		if name, err = sandbox.SnapshotName(name); err != nil {
 			return sandbox.Snapshot{}, err
 		}
@@ -66,6 +95,7 @@ type taking struct {
 	m *Manager
 	e *entry
 	s *snap
+	SnapshotOptions
 
 	manifest *image.Manifest
 	stopped  time.Duration
@@ -91,7 +121,12 @@ func (t *taking) run() error {
 }
 
 // save has the image written, whatever the sandbox is at.
-func (t *taking) save(ctx context.Context) error { return t.m.saving(ctx, t.e, t.live, t.paused) }
+func (t *taking) save(ctx context.Context) error {
+	if t.Kind == sandbox.KindDirectory {
+		return t.directory(ctx)
+	}
+	return t.m.saving(ctx, t.e, t.live, t.paused)
+}
 
 // saving has the image of a sandbox written, by one function when it runs and by
 // another when it is paused. Whichever is called runs as the sandbox's work, once.
@@ -138,7 +173,7 @@ func (t *taking) live(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	t.manifest, t.stopped, err = t.m.saveLive(ctx, t.e, dir, "a snapshot is being taken")
+	t.manifest, t.stopped, err = t.m.saveLive(ctx, t.e, dir, "a snapshot is being taken", t.Kind)
 	return err
 }
 
@@ -149,6 +184,10 @@ func (t *taking) paused(context.Context) error {
 	manifest, err := m.images.Open(t.e.id)
 	if err != nil {
 		return err
+	}
+	if manifest.Kind != t.Kind {
+		return sandbox.Errorf(sandbox.Conflict, "the sandbox is paused with %s, of which no snapshot of %s can be taken", manifest.Kind, t.Kind).
+			WithField("kind", string(t.Kind)).WithHint("resume it first, or ask for a snapshot of %s", manifest.Kind)
 	}
 	t.manifest = manifest
 	return m.o.Snapshots.Adopt(t.s.id, m.images.Path(t.e.id), manifest)
@@ -176,9 +215,9 @@ func (t *taking) publish() error {
 // on under the next generation, and returns the manifest that belongs to it and
 // how long the sandbox stood still. The image is not on disk yet. To others the
 // sandbox is pausing meanwhile: what wants it waits.
-func (m *Manager) saveLive(ctx context.Context, e *entry, dir, why string) (*image.Manifest, time.Duration, error) {
+func (m *Manager) saveLive(ctx context.Context, e *entry, dir, why string, kind sandbox.SnapshotKind) (*image.Manifest, time.Duration, error) {
 	sb := e.snapshot()
-	if err := m.savable(ctx, &sb); err != nil {
+	if err := m.savable(ctx, &sb, kind); err != nil {
 		return nil, 0, err
 	}
 	template, err := m.template(ctx, sb.Template)
@@ -189,11 +228,11 @@ func (m *Manager) saveLive(ctx context.Context, e *entry, dir, why string) (*ima
 		return nil, 0, err
 	}
 	e.mu.Lock()
-	manifest := m.manifest(&e.rec, template)
+	manifest := m.manifest(&e.rec, template, kind)
 	e.mu.Unlock()
 	m.arm(e) // not Running: stops the timer
 	m.crash(CrashSnapshotBegun)
-	done, err := m.checkpoint(ctx, e, wire.Checkpoint{Dir: dir, Keep: true})
+	done, err := m.checkpoint(ctx, e, wire.Checkpoint{Dir: dir, Keep: true, FilesOnly: kind == sandbox.KindFiles})
 	if err != nil {
 		if ctx.Err() == nil {
 			m.log.Warn("a sandbox could not be saved", "sandbox", e.id, "err", err, "cause", sandbox.AsError(err).Unwrap())
@@ -207,15 +246,14 @@ func (m *Manager) saveLive(ctx context.Context, e *entry, dir, why string) (*ima
 	})
 }
 
-// savable tells what of a sandbox cannot be saved with its memory, before
-// anything is done.
-func (m *Manager) savable(ctx context.Context, sb *sandbox.Sandbox) error {
+// savable tells what of a sandbox cannot be saved, before anything is done.
+func (m *Manager) savable(ctx context.Context, sb *sandbox.Sandbox, kind sandbox.SnapshotKind) error {
 	if err := m.pausable(sb.Mounts); err != nil {
 		return err
 	}
-	can, err := m.canSave(ctx, sb.Isolation.Effective)
+	can, err := m.canSave(ctx, sb.Isolation.Effective, kind)
 	if err == nil && !can {
-		err = sandbox.Errorf(sandbox.Unsupported, "this boundary cannot save a sandbox's memory here").
+		err = sandbox.Errorf(sandbox.Unsupported, "this boundary cannot save a sandbox's %s here", kind).
 			WithField("boundary", string(sb.Isolation.Effective)).WithHint("`belljar doctor` tells what each boundary can do")
 	}
 	return err

@@ -54,10 +54,49 @@ func (c *create) open(ctx context.Context) error {
 // otherwise.
 func (s *source) fits(spec *sandbox.Spec) error {
 	m := s.manifest
-	if m.Kind != sandbox.KindMemory {
+	switch m.Kind {
+	case sandbox.KindMemory:
+		if err := s.booted(spec); err != nil {
+			return err
+		}
+	case sandbox.KindFiles:
+		if err := s.sameRoot(spec); err != nil {
+			return err
+		}
+	default:
 		return sandbox.Errorf(sandbox.Invalid, "a sandbox cannot start from a snapshot of this kind").WithField("snapshot", spec.Snapshot).
-			WithHint("it holds %s: choose one of a whole sandbox", m.Kind)
+			WithHint("it holds a %s: choose one of a whole sandbox, or use `belljar apply`", m.Kind)
 	}
+	spec.Template, spec.Boundary = m.Template.Name, m.Boundary
+	spec.User = cmp.Or(spec.User, m.User)
+	spec.Workdir = cmp.Or(spec.Workdir, m.Workdir)
+	env := maps.Clone(m.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, spec.Env)
+	spec.Env = env
+	return sandbox.CheckEnv(env)
+}
+
+// sameRoot refuses another root than the one to which the image's changes were
+// made.
+func (s *source) sameRoot(spec *sandbox.Spec) error {
+	m := s.manifest
+	if spec.Template != "" && spec.Template != m.Template.Name {
+		return sandbox.Errorf(sandbox.Invalid, "what starts from a snapshot has the template that was saved: %s", m.Template.Name).
+			WithField("template", spec.Template).WithHint("leave it out")
+	}
+	if b := spec.Boundary; b != "" && b != sandbox.Auto && b != m.Boundary {
+		return sandbox.Errorf(sandbox.Invalid, "what starts from a snapshot has the boundary that was saved: %s", m.Boundary).
+			WithField("boundary", string(b)).WithHint("leave it out")
+	}
+	return nil
+}
+
+// booted refuses what a kernel whose memory was saved cannot be given any more.
+func (s *source) booted(spec *sandbox.Spec) error {
+	m := s.manifest
 	if len(spec.Mounts) > 0 {
 		return sandbox.Errorf(sandbox.Unsupported, "what starts from memory has the mounts that were saved, which are none").
 			WithField("volume", spec.Mounts[0].Target).WithHint("carry files with `belljar cp`")
@@ -72,19 +111,10 @@ func (s *source) fits(spec *sandbox.Spec) error {
 	} {
 		if f.asked != "" && f.asked != f.has && f.asked != string(sandbox.Auto) {
 			return sandbox.Errorf(sandbox.Invalid, "what starts from memory has the %s that was saved: %s", f.field, f.has).
-				WithField(f.field, f.asked).WithHint("leave it out")
+				WithField(f.field, f.asked).WithHint("leave it out, or start from a snapshot of files alone")
 		}
 	}
-	spec.Template, spec.Boundary = m.Template.Name, m.Boundary
-	spec.User = cmp.Or(spec.User, m.User)
-	spec.Workdir = cmp.Or(spec.Workdir, m.Workdir)
-	env := maps.Clone(m.Env)
-	if env == nil {
-		env = map[string]string{}
-	}
-	maps.Copy(env, spec.Env)
-	spec.Env = env
-	return sandbox.CheckEnv(env)
+	return nil
 }
 
 func number(v float64) string {
@@ -105,6 +135,13 @@ func positive(v int64) string {
 // booted with, and of the rest what is asked for.
 func (s *source) limits(asked sandbox.Limits) (sandbox.Limits, driver.Explicit) {
 	l, e := s.manifest.Limits, s.manifest.Explicit
+	if s.manifest.Kind == sandbox.KindFiles { // its kernel is yet to boot
+		a := explicit(asked)
+		return asked.Merge(l), driver.Explicit{
+			CPUs: e.CPUs || a.CPUs, Memory: e.Memory || a.Memory, Processes: e.Processes || a.Processes,
+			Disk: e.Disk || a.Disk, OpenFiles: e.OpenFiles || a.OpenFiles,
+		}
+	}
 	if asked.Processes != 0 {
 		l.Processes, e.Processes = asked.Processes, true
 	}
@@ -129,10 +166,10 @@ func (s *source) inherit(r *Record) {
 	}
 }
 
-// compatible tells whether this installation as it is now can restore memory
-// from an image, without a look at the image's files.
+// compatible tells whether this installation as it is now can make a sandbox
+// of an image, without a look at the image's files.
 func (m *Manager) compatible(ctx context.Context, f *image.Manifest) error {
-	if f.Build != m.o.Build {
+	if f.Kind == sandbox.KindMemory && f.Build != m.o.Build {
 		return sandbox.Errorf(sandbox.Conflict, "the memory was saved by another build than this one (%s)", m.o.Build).
 			WithField("build", f.Build).
 			WithHint("install that build again to restore it, or give it up: memory is restored by the build that saved it only")

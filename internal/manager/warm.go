@@ -143,7 +143,7 @@ func (m *Manager) claimable(template string, mounts int) bool {
 // several, one after another. Nil without an error: there is none.
 func (m *Manager) claim(ctx context.Context, e *entry, req *wire.Create, l *launching) (*launched, error) {
 	template := e.snapshot().Template
-	if m.pool == nil || len(req.Mounts) > 0 || !m.pool.Of(template) {
+	if m.pool == nil || len(req.Mounts) > 0 || req.Files != "" || !m.pool.Of(template) {
 		return nil, nil
 	}
 	if err := l.resolveNow(ctx, req); err != nil {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belljar-sh/belljar/internal/driver"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -132,26 +133,32 @@ func awaitChange(ctx context.Context, changed <-chan struct{}) error {
 
 // capabilities remembers what each boundary can do here.
 type capabilities struct {
-	mu         sync.Mutex
-	checkpoint map[sandbox.Boundary]bool
+	mu sync.Mutex
+	of map[sandbox.Boundary]driver.Capabilities
 }
 
-// canSave reports whether a boundary writes images of memory on this host.
-func (m *Manager) canSave(ctx context.Context, b sandbox.Boundary) (bool, error) {
+// canSave reports whether a boundary writes images of a kind on this host.
+func (m *Manager) canSave(ctx context.Context, b sandbox.Boundary, kind sandbox.SnapshotKind) (bool, error) {
 	m.can.mu.Lock()
 	defer m.can.mu.Unlock()
-	if can, known := m.can.checkpoint[b]; known {
-		return can, nil
+	saves := func() bool {
+		if kind == sandbox.KindFiles {
+			return m.can.of[b].FileSnapshot
+		}
+		return m.can.of[b].MemoryCheckpoint
+	}
+	if _, known := m.can.of[b]; known {
+		return saves(), nil
 	}
 	reports, err := m.o.Keepers.Probe(ctx)
 	if err != nil {
 		return false, err
 	}
-	m.can.checkpoint = map[sandbox.Boundary]bool{}
+	m.can.of = map[sandbox.Boundary]driver.Capabilities{}
 	for _, r := range reports {
-		m.can.checkpoint[r.Boundary] = r.Capabilities.MemoryCheckpoint
+		m.can.of[r.Boundary] = r.Capabilities
 	}
-	return m.can.checkpoint[b], nil
+	return saves(), nil
 }
 
 // retrying calls f until it succeeds or ctx ends, and returns the last error.

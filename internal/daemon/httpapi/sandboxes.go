@@ -67,11 +67,32 @@ func (s *Server) kill(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) pause(w http.ResponseWriter, r *http.Request) error {
+	q := newQuery(r)
+	kind := sandbox.KindMemory
+	if q.text("memory") != "" && !q.flag("memory") {
+		kind = sandbox.KindFiles
+	}
+	if err := q.done(); err != nil {
+		return err
+	}
+	sb, err := s.m.Pause(r.Context(), r.PathValue("ref"), kind)
+	return answer(w, http.StatusOK, sb, err)
+}
+
+// changes streams a list that is the guest's word.
+func (s *Server) changes(w http.ResponseWriter, r *http.Request) error {
 	if err := noQuery(r); err != nil {
 		return err
 	}
-	sb, err := s.m.Pause(r.Context(), r.PathValue("ref"))
-	return answer(w, http.StatusOK, sb, err)
+	list, err := s.m.Changes(r.Context(), r.PathValue("ref"))
+	if err != nil {
+		return err
+	}
+	defer list.Close()
+	w.Header().Set("Content-Type", octets)
+	w.WriteHeader(http.StatusOK)
+	pass(w, list, false)
+	return nil
 }
 
 func (s *Server) resume(w http.ResponseWriter, r *http.Request) error {

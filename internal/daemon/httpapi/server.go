@@ -127,6 +127,7 @@ func (s *Server) routes() map[string]handler {
 		"POST " + sb + "/move":    s.move,
 		"GET " + sb + "/tar":      s.getTar,
 		"PUT " + sb + "/tar":      s.putTar,
+		"GET " + sb + "/changes":  s.changes,
 		"GET " + sb + "/watch":    s.lasting(s.watch),
 
 		"POST " + sb + "/snapshots":                 s.takeSnapshot,
@@ -137,6 +138,7 @@ func (s *Server) routes() map[string]handler {
 		"DELETE /snapshots/{snapshot}":              s.removeSnapshot,
 		"POST /snapshots/{snapshot}/verify":         s.verifySnapshot,
 		"GET /snapshots/{snapshot}/archive":         s.saveSnapshot,
+		"GET /snapshots/{snapshot}/tar":             s.snapshotTar,
 		"PUT /snapshots/{snapshot}/names/{name}":    s.tagSnapshot,
 		"DELETE /snapshots/{snapshot}/names/{name}": s.untagSnapshot,
 

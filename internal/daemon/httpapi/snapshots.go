@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/belljar-sh/belljar/internal/gen/api"
+	"github.com/belljar-sh/belljar/internal/manager"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -15,7 +16,9 @@ func (s *Server) takeSnapshot(w http.ResponseWriter, r *http.Request) error {
 	if err := decode(r, &req); err != nil {
 		return err
 	}
-	out, err := s.m.Snapshot(r.Context(), r.PathValue("ref"), req.Name)
+	out, err := s.m.Snapshot(r.Context(), r.PathValue("ref"), manager.SnapshotOptions{
+		Name: req.Name, Kind: req.Kind, Dir: req.Dir, User: req.User,
+	})
 	return answer(w, http.StatusCreated, out, err)
 }
 
@@ -92,6 +95,22 @@ func (s *Server) saveSnapshot(w http.ResponseWriter, r *http.Request) error {
 		s.o.Log.Warn("a snapshot was not exported", "snapshot", r.PathValue("snapshot"), "err", err)
 		panic(http.ErrAbortHandler)
 	}
+	return nil
+}
+
+// snapshotTar streams the archive in a snapshot of a directory.
+func (s *Server) snapshotTar(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r); err != nil {
+		return err
+	}
+	f, err := s.m.SnapshotTar(r.PathValue("snapshot"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	w.Header().Set("Content-Type", "application/x-tar")
+	w.WriteHeader(http.StatusOK)
+	pass(w, f, false)
 	return nil
 }
 

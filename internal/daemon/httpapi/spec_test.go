@@ -175,7 +175,7 @@ var values = map[string]string{
 	"path": "/tmp/x", "to": "/tmp/y", "user": "root", "mode": "644", "depth": "2", "recursive": "1",
 	"all": "1", "follow": "0", "since": "3", "stdout": "1", "stderr": "2", "offset": "9", "process": "p1", "probe": "0", "kill": "0",
 	"from": "p1", "output": "1", "background": "1", "command": "1",
-	"name": "n", "move": "1", "verify": "full",
+	"name": "n", "move": "1", "verify": "full", "memory": "0",
 }
 
 var bodies = map[string]string{

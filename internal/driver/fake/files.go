@@ -26,7 +26,7 @@ const fileEnv = "BELLJAR_FAKE_FILE"
 
 // The parts of an image of files.
 const (
-	treeFile  = "tree"
+	treeFile  = driver.TreeName
 	filesFile = "files"
 )
 

@@ -16,10 +16,7 @@ import (
 
 // The files of an image of files, in the order in which a sentry takes them:
 // what there is, the tree of names, where the contents lie, and the contents.
-var fileImage = []string{"files", "tree", "pages-meta", "pages"}
-
-// The places of a part in fileImage.
-const treePart = 1
+var fileImage = []string{"files", driver.TreeName, "pages-meta", "pages"}
 
 var _ driver.FileSaver = (*Instance)(nil)
 var _ driver.FileLister = (*Instance)(nil)

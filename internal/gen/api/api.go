@@ -212,8 +212,17 @@ type SnapshotList struct {
 
 // SnapshotRequest A snapshot to take.
 type SnapshotRequest struct {
+	// Dir An absolute path inside, for a snapshot of one directory.
+	Dir string `json:"dir,omitempty"`
+
+	// Kind What is kept; left out, memory, or the directory that dir names.
+	Kind SnapshotKind `json:"kind,omitempty"`
+
 	// Name NAME or NAME:TAG; left out, it has its ID alone.
 	Name string `json:"name,omitempty"`
+
+	// User As whom dir is read; default the sandbox's user.
+	User string `json:"user,omitempty"`
 }
 
 // Source Where randomness or time comes from after a restore.
