@@ -183,6 +183,10 @@ type Root struct {
 	// Shifted tells that Path was unpacked with true owners for ids 0 to
 	// 65535; otherwise owners of the host appear as nobody.
 	Shifted bool
+	// Digest, where it is not empty, names what is in Path: any directory with
+	// this digest has the same files. It is empty where Path or Binds are the
+	// host's own.
+	Digest string
 	// Setuid tells that set-user-ID files in Path are meant to work.
 	Setuid bool
 }

@@ -195,5 +195,5 @@ func (s *Store) Resolve(ctx context.Context, name string) (driver.Root, sandbox.
 		return driver.Root{}, sandbox.Template{}, sandbox.Errorf(sandbox.Internal, "the template's root is missing").
 			WithField("template", name).WithHint("remove it with `belljar template rm %s` and import it again", name)
 	}
-	return driver.Root{Path: root, Shifted: d.Shifted, Setuid: d.Setuid}, d.Template, nil
+	return driver.Root{Path: root, Shifted: d.Shifted, Setuid: d.Setuid, Digest: d.Digest}, d.Template, nil
 }

@@ -49,7 +49,10 @@ func (i *Instance) Checkpoint(ctx context.Context, dir string, leaveRunning bool
 	}
 	defer closeAll(files)
 	start := time.Now()
-	err = i.save(ctx, files, leaveRunning)
+	host, err := i.save(ctx, files, leaveRunning)
+	if err == nil {
+		err = host.write(dir)
+	}
 	if i.trace != nil {
 		i.trace("gvisor.checkpoint", start, time.Since(start))
 	}
@@ -60,26 +63,34 @@ func (i *Instance) Checkpoint(ctx context.Context, dir string, leaveRunning bool
 		return context.Cause(ctx)
 	case full(err):
 		return sandbox.Errorf(sandbox.ResourceExhausted, "there is no room for the sandbox's image").WithField("image", dir).WithCause(err)
+	case sandbox.KindOf(err) == sandbox.Conflict:
+		return err
 	}
 	return sandbox.Errorf(sandbox.Internal, "the sandbox could not be saved: %v", err).WithCause(err)
 }
 
-// save has the sentry write the image. gVisor can end a sandbox with its
-// checkpoint, but then does so when that has failed, too. So it is stopped
-// first, by a stop that is ours to end.
-func (i *Instance) save(ctx context.Context, files []*os.File, leaveRunning bool) error {
-	if !leaveRunning {
-		if err := i.ctl.call(ctx, methodPause, nil); err != nil {
-			return err
-		}
+// save has the sentry write the image, and looks at what the image refers to
+// while the sandbox stands still. gVisor can end a sandbox with its checkpoint,
+// but then does so when that has failed, too; and it lets one that goes on do so
+// at once. So it is stopped first, by a stop that is ours to end.
+func (i *Instance) save(ctx context.Context, files []*os.File, leaveRunning bool) (*hostState, error) {
+	if err := i.ctl.call(ctx, methodPause, nil); err != nil {
+		return nil, err
 	}
 	err := i.ctl.callFiles(ctx, methodCheckpoint, saveArgs{
 		HavePagesFile: true, AppMFExcludeCommittedZeroPages: true, Resume: true,
 	}, files)
-	if err != nil && !leaveRunning {
-		return errors.Join(err, i.ctl.call(ctx, methodResume, nil))
+	var host *hostState
+	if err == nil {
+		host, err = i.describe()
 	}
-	return err
+	if err == nil && !leaveRunning {
+		return host, nil
+	}
+	if rerr := i.ctl.call(ctx, methodResume, nil); rerr != nil {
+		err = errors.Join(err, rerr)
+	}
+	return host, err
 }
 
 // full reports whether a sentry's error says that the disk is full: it comes as
@@ -97,13 +108,25 @@ func (i *Instance) Restore(ctx context.Context, dir string) error {
 	if !i.started.CompareAndSwap(false, true) {
 		return sandbox.Errorf(sandbox.Conflict, "the sandbox was started before")
 	}
-	files, err := openImage(dir, imageFiles, unix.O_RDONLY)
+	image, err := openImage(dir, imageFiles, unix.O_RDONLY)
 	if err != nil {
 		return err
 	}
-	defer closeAll(files)
+	defer closeAll(image)
 	start := time.Now()
-	err = i.ctl.callFiles(ctx, methodRestore, restoreArgs{HavePagesFile: true, Background: true}, files)
+	host, err := readHost(dir)
+	if err != nil {
+		return err
+	}
+	files, err := i.fits(host)
+	if err != nil {
+		return err
+	}
+	if i.trace != nil {
+		i.trace("gvisor.check", start, time.Since(start))
+	}
+	start = time.Now()
+	err = i.ctl.callFiles(ctx, methodRestore, restoreArgs{HavePagesFile: true, Background: true}, image)
 	if i.trace != nil {
 		i.trace("gvisor.restore", start, time.Since(start))
 	}
@@ -111,7 +134,10 @@ func (i *Instance) Restore(ctx context.Context, dir string) error {
 		err = i.ctl.redial()
 	}
 	if err == nil {
-		return nil
+		err = holds(i.sentry.Process.Pid, files)
+	}
+	if err == nil || sandbox.KindOf(err) == sandbox.Conflict {
+		return err
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -118,6 +118,9 @@ func TestCheckpointRefused(t *testing.T) {
 	for _, name := range imageFiles {
 		os.WriteFile(filepath.Join(bad, name), []byte("this is no image"), 0o600)
 	}
+	if err := (&hostState{Version: hostVersion, GVisor: testGVisor, CPU: thisProcessor()}).write(bad); err != nil {
+		t.Fatal(err)
+	}
 	if err := restore(bad); sandbox.KindOf(err) != sandbox.Internal {
 		t.Errorf("of garbage: %v", err)
 	}

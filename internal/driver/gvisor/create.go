@@ -36,7 +36,10 @@ type creation struct {
 	ctl    *control
 	conns  driver.Channels
 	sentry *role
-	gofer  *role         // nil without shares
+	gofer  *role    // nil without shares
+	tree   *os.File // the root's lower layer
+	mark   rootMark
+	since  int64         // when the tree was made
 	root   *net.UnixConn // our end of the sentry's connection for the root
 	guest  *net.UnixConn // and of that for the directory of the guest's program
 	stored bool          // the root's upper layer is on a disk
@@ -65,6 +68,7 @@ func (d *Driver) create(ctx context.Context, req *driver.CreateRequest) (_ *Inst
 		}
 	}()
 	i := newInstance(c)
+	i.gvisor = d.opts.GVisor
 	steps := []struct {
 		name string
 		run  func() error
@@ -252,8 +256,13 @@ func (c *creation) serveRoot() error {
 		}
 		defer ns.Close()
 	}
+	c.since = time.Now().UnixNano()
 	tree, err := c.d.mounts.assemble(&c.req.Root, c.ids, ns)
 	if err != nil {
+		return err
+	}
+	if err := c.keepTree(tree); err != nil {
+		tree.Close()
 		return err
 	}
 	go serveRoot(c.root, tree, c.ids)
@@ -261,6 +270,21 @@ func (c *creation) serveRoot() error {
 		return err
 	}
 	go serveRoot(c.guest, tree, c.ids)
+	return nil
+}
+
+// keepTree keeps a descriptor of the root for the instance, which looks there
+// for the files that a memory image refers to.
+func (c *creation) keepTree(tree *os.File) (err error) {
+	if c.mark, err = markRoot(&c.req.Root); err != nil {
+		return err
+	}
+	fd, err := unix.FcntlInt(tree.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	c.tree = os.NewFile(uintptr(fd), "root")
+	c.onUndo(func() { c.tree.Close() })
 	return nil
 }
 

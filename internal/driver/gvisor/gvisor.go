@@ -19,6 +19,9 @@ type Options struct {
 	// "" is the running program. Every user of the host must be allowed to run
 	// it, for the roles have ids that own nothing.
 	Engine string
+	// GVisor is the version of the gVisor module in Engine; "" is that of the
+	// running program.
+	GVisor string
 	// DebugDir, when set, is where gVisor writes debug logs, which slow it down
 	// and hold what guests do.
 	DebugDir string
@@ -49,6 +52,9 @@ const spawnThreads = 2
 func New(opts Options) (*Driver, error) {
 	if opts.Engine == "" {
 		opts.Engine = "/proc/self/exe"
+	}
+	if opts.GVisor == "" {
+		opts.GVisor = ownGVisor()
 	}
 	fd, err := unix.Open(opts.Engine, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

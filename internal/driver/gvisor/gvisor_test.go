@@ -3,6 +3,7 @@ package gvisor
 import (
 	"bufio"
 	"context"
+	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -19,6 +20,7 @@ import (
 var (
 	testEngine string
 	testGuest  string
+	testGVisor string // version in testEngine
 )
 
 func TestMain(m *testing.M) {
@@ -44,6 +46,11 @@ func TestMain(m *testing.M) {
 	} else {
 		buildStatic(testEngine, "github.com/belljar-sh/belljar/cmd/belljar-engine")
 	}
+	info, err := buildinfo.ReadFile(testEngine)
+	if err != nil {
+		panic(err)
+	}
+	testGVisor = gvisorIn(info)
 	if g := os.Getenv("BELLJAR_TEST_GUEST"); g != "" {
 		testGuest = g
 	} else {
@@ -134,7 +141,7 @@ func request(t testing.TB) *driver.CreateRequest {
 }
 
 func newDriver(t testing.TB) *Driver {
-	d, err := New(Options{Engine: testEngine, DebugDir: os.Getenv("BELLJAR_TEST_DEBUG")})
+	d, err := New(Options{Engine: testEngine, GVisor: testGVisor, DebugDir: os.Getenv("BELLJAR_TEST_DEBUG")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,6 +38,10 @@ type Instance struct {
 	fromFiles bool  // it begins with an image of files
 	maxImage  int64 // bytes that an image of its files may take
 
+	gvisor  string   // version of the module
+	tree    *os.File // the root's lower layer
+	since   int64    // when the tree was made, in nanoseconds of the host's clock
+	mark    rootMark // of the directory that it is made of
 	sentry  *exec.Cmd
 	gofer   *exec.Cmd // nil without shares
 	started atomic.Bool
@@ -67,6 +71,7 @@ func (i *Instance) adopt(c *creation) {
 	i.cg, i.limits, i.conns, i.ctl, i.log = c.cg, c.limits, c.conns, c.ctl, c.log
 	i.cpus, i.memory = cpusSeen(c.req.Limits.CPUs), c.req.Limits.MemoryBytes
 	i.sentry, i.stored = c.sentry.cmd, c.stored
+	i.tree, i.mark, i.since = c.tree, c.mark, c.since
 	d := c.d
 	i.onGone = func() { d.gone.Store(i.id, true) }
 	if c.gofer != nil {
@@ -210,6 +215,7 @@ func (i *Instance) Destroy(ctx context.Context) error {
 		return err
 	}
 	i.ctl.close()
+	i.tree.Close()
 	i.slot.release()
 	i.gone = true
 	i.onGone()
