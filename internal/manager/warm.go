@@ -165,7 +165,7 @@ func (m *Manager) claim(ctx context.Context, e *entry, req *wire.Create, l *laun
 			return out, nil
 		}
 		m.pool.Discard(p)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || want.Restore && misfit(err) {
 			return nil, err
 		}
 		m.log.Warn("a sandbox that waited could not be claimed", "sandbox", e.id, "parked", p.ID, "err", err, "cause", sandbox.AsError(err).Unwrap())
@@ -174,6 +174,14 @@ func (m *Manager) claim(ctx context.Context, e *entry, req *wire.Create, l *laun
 			return nil, errors.Join(sandbox.AsError(cerr), err)
 		}
 	}
+}
+
+// misfit reports whether a driver has refused an image because this host is not
+// as it was, a file of the template for instance: every other sandbox that waits
+// would refuse it, too. A sandbox that cannot be claimed is named by its ID.
+func misfit(err error) bool {
+	e := sandbox.AsError(err)
+	return e != nil && e.Kind == sandbox.Conflict && e.Field != "" && e.Field != "id"
 }
 
 // claimOne has the keeper of p give it the name of e.
