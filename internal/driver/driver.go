@@ -86,11 +86,11 @@ type Checkpointer interface {
 // from a request like that of the checkpoint's instance in template, guest,
 // mounts, CPUs and memory. Its channels are new: the guest finds them at the
 // descriptors that it knows.
+//
+// When this host is not as it was (a file of Root that the memory refers to is
+// another one, the boundary's version or the processor differs), nothing is
+// restored and the error is a [sandbox.Conflict] whose Field says what.
 type Restorer interface {
-	//
-	// When this host is not as it was (a file of Root that the memory refers to
-	// is another one, the boundary's version or the processor differs), nothing
-	// is restored and the error is a [sandbox.Conflict] whose Field says what.
 	Restore(ctx context.Context, dir string) error
 
 	// Sources tells where random bytes and the time inside come from once the

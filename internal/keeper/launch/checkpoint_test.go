@@ -82,7 +82,7 @@ func (s *saver) save(keep bool, generation uint64) string {
 	if err != nil {
 		s.t.Fatalf("checkpoint: %+v", sandbox.AsError(err))
 	}
-	if len(got.Files) != 3 || keep && (got.Generation != generation || got.Stopped <= 0) {
+	if len(got.Files) != 4 || keep && (got.Generation != generation || got.Stopped <= 0) {
 		s.t.Errorf("%+v", got)
 	}
 	return dir
