@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"fmt"
+	"strings"
 	"time"
 
 	guest "github.com/belljar-sh/belljar/internal/guest/wire"
@@ -113,7 +115,17 @@ func (m *Manager) pauseNow(ctx context.Context, e *entry, p pausing) error {
 		m.log.Warn("a sandbox could not be paused", "sandbox", e.id, "err", err, "cause", sandbox.AsError(err).Unwrap())
 		return m.notPaused(ctx, e, err)
 	}
+	m.log.Info("a sandbox was saved", "sandbox", e.id, "steps", steps(done.Timeline))
 	return m.saved(ctx, e, done.Files)
+}
+
+// steps tells in a word where the time of an operation went.
+func steps(list []sandbox.Step) string {
+	var b strings.Builder
+	for _, s := range list {
+		fmt.Fprintf(&b, "%s %.1fms ", s.Name, float64(s.Took.Microseconds())/1000)
+	}
+	return strings.TrimSpace(b.String())
 }
 
 // imageTime bounds the writing and the reading of an image: a sentry that was
