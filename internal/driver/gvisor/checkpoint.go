@@ -77,9 +77,11 @@ func (i *Instance) save(ctx context.Context, files []*os.File, leaveRunning bool
 	if err := i.ctl.call(ctx, methodPause, nil); err != nil {
 		return nil, err
 	}
+	stop := writeBack(files[len(files)-1])
 	err := i.ctl.callFiles(ctx, methodCheckpoint, saveArgs{
 		HavePagesFile: true, AppMFExcludeCommittedZeroPages: true, Resume: true,
 	}, files)
+	stop()
 	var host *hostState
 	if err == nil {
 		host, err = i.describe()
@@ -91,6 +93,30 @@ func (i *Instance) save(ctx context.Context, files []*os.File, leaveRunning bool
 		err = errors.Join(err, rerr)
 	}
 	return host, err
+}
+
+// writeBackEvery is how often the disk is told of new pages.
+const writeBackEvery = 15 * time.Millisecond
+
+// writeBack has the disk begin with what is written to f at once instead of when
+// all of it is there, until stop is called: whoever syncs the file then waits for
+// the rest only. Errors show in that sync.
+func writeBack(f *os.File) (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(writeBackEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				_ = unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE)
+			case <-end:
+				return
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
 }
 
 // full reports whether a sentry's error says that the disk is full: it comes as
