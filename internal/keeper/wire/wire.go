@@ -120,8 +120,9 @@ type Checkpoint struct {
 	// FilesOnly leaves memory out: what the image is of has its files and boots
 	// anew.
 	FilesOnly bool `json:"files_only,omitempty"`
-	// Passing is an image that is used at once and then removed: it need not be
-	// on disk, and its files are not counted.
+	// Passing is an image that need not be on disk when the request is over, and
+	// whose files are not counted: because it is used at once and then removed, or
+	// because the caller does both.
 	Passing bool `json:"passing,omitempty"`
 	// Hello is of the next generation, under which the sandbox goes on when it
 	// is kept, or when the checkpoint fails.
