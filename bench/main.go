@@ -74,6 +74,8 @@ func (e *env) cases() []harness.Case {
 		{Name: "parallel", Summary: "50 creates at once", Run: e.parallel},
 		{Name: "killed", Summary: "20 runs at once, half of them killed", Run: e.killed},
 		{Name: "resume", Summary: "pause and resume against a cold start", Run: e.resume},
+		{Name: "claim", Summary: "what waits ready in a pool, to the end of a first command", Run: e.claim},
+		{Name: "resume-booted", Summary: "resume into a kernel that waits booted in a pool", Run: e.resumeBooted},
 		{Name: "neighbour", Summary: "exec of a sandbox while another attacks their keeper", Run: e.neighbour},
 		{Name: "rounds", Summary: "many rounds of create, exec, kill", Run: e.manyRounds},
 	}

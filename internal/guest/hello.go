@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"net/http"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -60,10 +59,7 @@ func (s *Server) serveHello(q *request) error {
 		out.Restore.Now, out.Restore.Took = came, time.Since(came)
 	}
 	err = q.json(out)
-	s.tuneOnce.Do(func() { // not on the way of the first process
-		debug.SetGCPercent(gcPercent)
-		debug.SetMemoryLimit(memoryLimit)
-	})
+	s.tune() // not on the way of the first process
 	return err
 }
 

@@ -28,14 +28,12 @@ func Prepare() error {
 // the boot ID. What a boundary does not allow is left as it is: nothing here is
 // a promise to the host.
 func (s *Server) initSettle(h *wire.Hello) string {
-	if h.Hostname != "" {
-		unix.Sethostname([]byte(h.Hostname))
-	}
+	s.setHostname(h.Hostname)
 	hostClock(h)
 	first := false
 	s.initOnce.Do(func() {
 		first = true
-		s.initFirst()
+		s.furnish()
 	})
 	s.trees.limit(h.Limits.Processes)
 	s.note("generation", strconv.FormatUint(h.Generation, 10)+"\n")
@@ -49,6 +47,19 @@ func (s *Server) initSettle(h *wire.Hello) string {
 		s.bindBootID()
 	}
 	return readBootID()
+}
+
+// setHostname names the host, for programs that ask the kernel and for those
+// that read the file.
+func (s *Server) setHostname(name string) {
+	if name == "" || name == s.hostname {
+		return
+	}
+	s.hostname = name
+	unix.Sethostname([]byte(name))
+	if s.cfg.HostnameFile != "" {
+		replaceID(s.cfg.HostnameFile, name, false)
+	}
 }
 
 func (s *Server) bindBootID() {

@@ -27,6 +27,9 @@ type Config struct {
 	// MachineIDs are the files that hold the machine's ID: the first is made
 	// where it is missing. Default [MachineIDs] of PID 1 and none elsewhere.
 	MachineIDs []string
+	// HostnameFile holds the host name, where there is such a file. Default
+	// /etc/hostname of PID 1 and none elsewhere.
+	HostnameFile string
 	// ReaderGrace is for tests; default [wire.ReaderGrace].
 	ReaderGrace time.Duration
 }
@@ -43,6 +46,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	serving  bool
+	prepared bool
 	hello    wire.Hello
 	session  context.Context // ends with quiesce; parent of every request
 	endNow   context.CancelFunc
@@ -54,12 +58,14 @@ type Server struct {
 
 	uploads uploadLog
 
-	initOnce  sync.Once
-	tuneOnce  sync.Once
-	bootBound bool     // by hello only, which the host sends one at a time
-	machineID string   // the same
-	atRest    [32]byte // drawn before the last checkpoint, or after the restore from it
-	homes     sync.Map // names of users whose home has been looked after
+	initOnce    sync.Once
+	furnishOnce sync.Once
+	tuneOnce    sync.Once
+	bootBound   bool     // by hello only, which the host sends one at a time
+	hostname    string   // the same
+	machineID   string   // the same
+	atRest      [32]byte // drawn before the last checkpoint, or after the restore from it
+	homes       sync.Map // names of users whose home has been looked after
 }
 
 // New returns a server that waits for hello. Requests end when ctx is done.
@@ -72,6 +78,9 @@ func New(ctx context.Context, cfg Config) *Server {
 	}
 	if cfg.Init && cfg.HookDir == "" {
 		cfg.HookDir = wire.HookDir
+	}
+	if cfg.Init && cfg.HostnameFile == "" {
+		cfg.HostnameFile = "/etc/hostname"
 	}
 	if cfg.Init && cfg.MachineIDs == nil {
 		cfg.MachineIDs = MachineIDs()
@@ -123,6 +132,7 @@ func (s *Server) routes() {
 	s.mux.HandleFunc("POST /v1/hello", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, s.serveHello(&request{Request: r, w: w, ctx: r.Context()}))
 	})
+	s.mux.HandleFunc("POST /v1/prepare", s.servePrepare)
 	s.mux.HandleFunc("POST /v1/quiesce", s.serveQuiesce)
 	for pattern, h := range map[string]handler{
 		"GET /v1/ping":                   func(q *request) error { return noContent(q) },

@@ -29,8 +29,9 @@ type tree interface {
 // forest makes trees: one cgroup each where PID 1 could mount a hierarchy, else
 // by walking /proc.
 type forest struct {
-	dir     int  // the cgroup that holds those of all trees; 0: none
-	unified bool // it is of cgroup v2: one limit holds all trees, and a tree is killed by one write
+	dir     int   // the cgroup that holds those of all trees; 0: none
+	limited int64 // processes that the limit of all trees was set to last
+	unified bool  // it is of cgroup v2: one limit holds all trees, and a tree is killed by one write
 }
 
 // openForest mounts the cgroups of the sandbox at dir. Behind gVisor either
@@ -87,8 +88,9 @@ func openUnified(dir string) (forest, bool) {
 
 // limit bounds the processes of all trees together, where that can be.
 func (f *forest) limit(processes int64) {
-	if f.unified && processes > 0 {
-		writeControl(f.dir, "pids.max", strconv.FormatInt(processes, 10))
+	if f.unified && processes > 0 && processes != f.limited &&
+		writeControl(f.dir, "pids.max", strconv.FormatInt(processes, 10)) == nil {
+		f.limited = processes
 	}
 }
 

@@ -1,7 +1,9 @@
 package keeper
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"sync"
@@ -9,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/belljar-sh/belljar/internal/build"
 	"github.com/belljar-sh/belljar/internal/driver"
 	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/internal/keeper/wire"
@@ -66,9 +69,11 @@ func (b *box) park(ctx context.Context, inst driver.Instance, req *wire.Create, 
 		}
 		step()
 		b.k.crash(AfterStart)
-		step = t.start("answer")
-		if err := b.awaitGuest(ctx); err != nil {
-			return b.explain(err, false)
+		step = t.start("prepare")
+		for range 2 { // what the first has made is used by the second
+			if err := b.prepare(ctx, req.Hello); err != nil {
+				return b.explain(err, false)
+			}
 		}
 		step()
 	}
@@ -83,11 +88,17 @@ func (b *box) park(ctx context.Context, inst driver.Instance, req *wire.Create, 
 	return nil
 }
 
-// awaitGuest returns when the guest answers: that it waits for hello.
-func (b *box) awaitGuest(ctx context.Context) error {
+// prepare returns when the guest has done all that it can without being told
+// who it is.
+func (b *box) prepare(ctx context.Context, h guest.Hello) error {
 	ctx, cancel := context.WithTimeout(ctx, b.k.opts.HelloTimeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://guest/v1/ping", nil)
+	h.Protocol, h.Build, h.Generation = guest.Protocol, build.ID(), 0
+	body, err := json.Marshal(h)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "the hello cannot be encoded: %w", err)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://guest/v1/prepare", bytes.NewReader(body))
 	if err != nil {
 		return sandbox.Errorf(sandbox.Internal, "cannot ask the guest: %w", err)
 	}
@@ -95,7 +106,7 @@ func (b *box) awaitGuest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return resp.Body.Close()
+	return resp.Body.Close() // whatever it says: it has come to answer
 }
 
 // claim gives a parked sandbox its name and identity. As with a create, it is

@@ -251,11 +251,14 @@ func (c *create) run(ctx context.Context) (Created, error) {
 // build goes through the steps of doc.go.
 func (c *create) build(ctx context.Context) (Created, error) {
 	m, e := c.m, c.e
-	event := sandbox.Event{Kind: sandbox.EventState, State: sandbox.Creating, Message: "asked for"}
-	if err := m.update(e, func(*Record) ([]sandbox.Event, error) { return []sandbox.Event{event}, nil }); err != nil {
-		return Created{}, err
+	intent := []sandbox.Event{{Kind: sandbox.EventState, State: sandbox.Creating, Message: "asked for"}}
+	if c.admitted { // else it is likely that nothing is acquired
+		if err := m.update(e, func(*Record) ([]sandbox.Event, error) { return intent, nil }); err != nil {
+			return Created{}, err
+		}
+		intent = nil
+		m.crash(CrashCreateJournalled)
 	}
-	m.crash(CrashCreateJournalled)
 
 	sb := e.snapshot()
 	made, err := m.launch(ctx, e, c.request(), launching{
@@ -265,6 +268,7 @@ func (c *create) build(ctx context.Context) (Created, error) {
 		step:       c.step,
 		waits:      !c.admitted,
 		image:      c.image(),
+		intent:     intent,
 		atAcquired: CrashCreateAcquired, atAssigned: CrashCreateAssigned, atSent: CrashCreateSent,
 	})
 	if err != nil {

@@ -23,9 +23,12 @@ type launching struct {
 	// image names the image of the request, for ready ones that were restored
 	// from the same. "": only booted ones serve a request with an image.
 	image   string
-	release func()     // of what resolve has returned; may be nil
-	waits   bool       // has no place among the creates at work yet
-	files   []*os.File // of the request's mounts, in their order
+	release func() // of what resolve has returned; may be nil
+	waits   bool   // has no place among the creates at work yet
+	// intent are events that have not been journalled yet: they go with the
+	// keeper's name, or before anything is acquired.
+	intent []sandbox.Event
+	files  []*os.File // of the request's mounts, in their order
 	// assigned changes the record in the same step that names the keeper.
 	assigned func(r *Record)
 	// step is told of each step as it ends. Nil: nobody wants to know.
@@ -61,12 +64,17 @@ func (m *Manager) launch(ctx context.Context, e *entry, req *wire.Create, l laun
 		}
 		defer release()
 	}
+	if len(l.intent) > 0 {
+		if err := m.update(e, l.intend); err != nil {
+			return nil, err
+		}
+	}
 	k, err := m.locate(ctx, req, &l)
 	if err != nil {
 		return nil, err
 	}
 	m.crash(l.atAcquired)
-	if err := m.assign(e, k, l.assigned); err != nil {
+	if err := m.assign(e, k, &l); err != nil {
 		return nil, err
 	}
 	m.crash(l.atAssigned)
@@ -163,17 +171,24 @@ func (m *Manager) locate(ctx context.Context, req *wire.Create, l *launching) (K
 }
 
 // assign writes down where the sandbox is about to be.
-func (m *Manager) assign(e *entry, k Keeper, also func(r *Record)) error {
+func (m *Manager) assign(e *entry, k Keeper, l *launching) error {
 	e.mu.Lock()
 	e.keeper = k
 	e.mu.Unlock()
 	return m.update(e, func(r *Record) ([]sandbox.Event, error) {
 		r.Keeper, r.Instance = k.Name(), k.Instance()
-		if also != nil {
-			also(r)
+		if l.assigned != nil {
+			l.assigned(r)
 		}
-		return nil, nil
+		return l.intend(r)
 	})
+}
+
+// intend hands out the events that have not been journalled, once.
+func (l *launching) intend(*Record) ([]sandbox.Event, error) {
+	events := l.intent
+	l.intent = nil
+	return events, nil
 }
 
 // crashDuring passes a crash point after d, unless what it returns is called

@@ -151,10 +151,12 @@ func (m *Manager) hello(r *Record, generation uint64) guest.Hello {
 		SandboxID: r.Sandbox.ID, Generation: generation, Token: rand.Text(),
 		Hostname: r.Sandbox.Hostname, MachineID: m.machineID(r.Sandbox.ID), Env: r.Env,
 		User: r.Sandbox.User, Workdir: r.Sandbox.Workdir, Time: time.Now(),
-		Limits: guest.GuestLimits{
-			Processes: r.Limits.Processes, OpenFiles: r.Limits.OpenFiles, OutputBytes: r.Limits.OutputBytes,
-		},
+		Limits: guestLimits(r.Limits),
 	}
+}
+
+func guestLimits(l sandbox.Limits) guest.GuestLimits {
+	return guest.GuestLimits{Processes: l.Processes, OpenFiles: l.OpenFiles, OutputBytes: l.OutputBytes}
 }
 
 // notPaused lets the sandbox run on under the generation that the keeper tells,

@@ -45,6 +45,7 @@ func (h poolHost) Plan(ctx context.Context, template string, limits sandbox.Limi
 		Limits: limits.Merge(m.o.Defaults), Explicit: explicit(limits),
 		Hello: guest.Hello{Hostname: parkedHostname},
 	}
+	req.Hello.Limits = guestLimits(req.Limits)
 	if root.Template.Start != "" && m.o.Prepared != nil {
 		id, _, err := m.preparedImage(ctx, root.Template, sandbox.Spec{Template: template, Limits: limits})
 		if err != nil {
@@ -144,7 +145,7 @@ func (m *Manager) claimable(template string, mounts int) bool {
 func (m *Manager) claim(ctx context.Context, e *entry, req *wire.Create, l *launching) (*launched, error) {
 	template := e.snapshot().Template
 	if m.pool == nil || len(req.Mounts) > 0 || req.Files != "" || !m.pool.Of(template) {
-		return nil, nil
+		return nil, nil // mounts and files are given as a kernel boots
 	}
 	if err := l.resolveNow(ctx, req); err != nil {
 		return nil, err
@@ -188,7 +189,7 @@ func misfit(err error) bool {
 func (m *Manager) claimOne(ctx context.Context, e *entry, req *wire.Create, l *launching, p *pool.Entry) (*launched, error) {
 	k := p.Keeper.(Keeper)
 	began := time.Now()
-	if err := m.assign(e, k, l.assigned); err != nil {
+	if err := m.assign(e, k, l); err != nil {
 		return nil, err
 	}
 	m.crash(CrashClaimAssigned)

@@ -7,9 +7,10 @@
 //
 // Every request carries [HeaderGeneration]; a guest answers 409 to any other
 // generation than the one its last hello set. Before hello everything but
-// hello is answered 425.
+// hello and prepare is answered 425.
 //
 //	POST   /v1/hello                       Hello -> HelloReply; after a restore the hooks have been run
+//	POST   /v1/prepare                     Hello -> HelloReply; before the first hello: does what needs no identity, and rehearses the rest with it; of no effect later
 //	POST   /v1/quiesce                     -> 204; ends streams, syncs; with Belljar-Seam, HTTP/2 ends at that seam (package channel)
 //	GET    /v1/ping                        -> 204
 //	GET    /v1/metrics                     -> Metrics

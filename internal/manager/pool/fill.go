@@ -33,7 +33,7 @@ func (p *Pool) nextLook() time.Duration {
 	defer p.mu.Unlock()
 	next := planEvery
 	for _, s := range p.sets {
-		for _, at := range []time.Time{s.until, s.after} {
+		for _, at := range []time.Time{s.until, s.after, p.quietAt()} {
 			if d := time.Until(at); d > 0 {
 				next = min(next, d)
 			}
@@ -131,7 +131,10 @@ func (p *Pool) makeOne() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s, how := p.missing()
-	if s == nil || p.closed || p.making >= parallel {
+	if s == nil {
+		p.waits = time.Time{}
+	}
+	if s == nil || p.closed || p.making >= parallel || !p.quiet() {
 		return false
 	}
 	if why := p.pressed(how); why != "" {
@@ -151,6 +154,31 @@ func (p *Pool) makeOne() bool {
 		p.made(s, how, e, err)
 	})
 	return true
+}
+
+// How long the making waits after a claim, so that it does not compete with
+// what the claim was for; and how long it waits for a pause between claims.
+const (
+	settleTime    = 50 * time.Millisecond
+	longestSettle = 4 * settleTime
+)
+
+// quietAt is when the claims may have done the first of what they were for.
+func (p *Pool) quietAt() time.Time {
+	at := p.took.Add(settleTime)
+	if !p.waits.IsZero() && at.After(p.waits.Add(longestSettle)) {
+		at = p.waits.Add(longestSettle)
+	}
+	return at
+}
+
+// quiet tells whether there has been a pause between claims, or what is missing
+// has waited for one too long.
+func (p *Pool) quiet() bool {
+	if p.waits.IsZero() {
+		p.waits = time.Now()
+	}
+	return !time.Now().Before(p.quietAt())
 }
 
 // missing returns the set that lacks most of what it should have, and what.

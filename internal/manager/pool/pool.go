@@ -33,8 +33,10 @@ type Pool struct {
 	mu      sync.Mutex
 	closed  bool
 	sets    []*set
-	making  int      // of all sets
-	passing []*Entry // being made or given back
+	making  int       // of all sets
+	took    time.Time // when one was taken last
+	waits   time.Time // since when what is missing has waited for that; zero: it does not
+	passing []*Entry  // being made or given back
 	cost    map[wire.Park]int64
 }
 

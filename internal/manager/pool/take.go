@@ -72,6 +72,7 @@ func (p *Pool) Take(w Want, first bool) *Entry {
 	e := from.parked[at]
 	from.parked = slices.Delete(from.parked, at, at+1)
 	e.cancel()
+	p.took = time.Now()
 	if first {
 		from.hits++
 	}
