@@ -65,9 +65,12 @@ func (m *Manager) poolKey(req *wire.Create, t sandbox.Template) pool.Key {
 }
 
 // Slot gives a place of creates away, unless it is the last one or somebody
-// waits for it.
-func (h poolHost) Slot() (release func(), ok bool) {
+// waits for it. Who asks urgently needs none.
+func (h poolHost) Slot(urgent bool) (release func(), ok bool) {
 	m := h.m
+	if urgent {
+		return func() {}, true
+	}
 	m.mu.Lock()
 	waiting := m.queued > 0
 	m.mu.Unlock()

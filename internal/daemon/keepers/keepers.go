@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/belljar-sh/belljar/internal/driver"
@@ -55,8 +56,9 @@ type Pool struct {
 
 	starting chan struct{} // one token: one keeper is started at a time
 
-	mu  sync.Mutex
-	all map[string]*keeper
+	mu      sync.Mutex
+	all     map[string]*keeper
+	reaping map[string]chan struct{} // with a token for the one who reaps what bears the name
 }
 
 var _ manager.Keepers = (*Pool)(nil)
@@ -69,7 +71,7 @@ func New(o Options) *Pool {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Pool{o: o, starting: make(chan struct{}, 1), all: map[string]*keeper{}}
+	return &Pool{o: o, starting: make(chan struct{}, 1), all: map[string]*keeper{}, reaping: map[string]chan struct{}{}}
 }
 
 // Acquire returns the fullest keeper that has room, starting one when none
@@ -180,12 +182,13 @@ func unfinished(e os.DirEntry) bool {
 	return err != nil || time.Since(info.ModTime()) < unfinishedAge
 }
 
-// Reap removes what dead keepers have left: of all with name "".
+// Reap removes what dead keepers have left: of all with name "". Of several at
+// once for one keeper one does it and the others find it done.
 func (p *Pool) Reap(ctx context.Context, name string) error {
 	if name != "" {
 		dir := filepath.Join(p.o.Dir, filepath.Base(name))
 		p.forget(name)
-		return p.o.Launcher.Reap(ctx, dir)
+		return p.reap(ctx, dir)
 	}
 	dirs, err := p.dirs()
 	if err != nil {
@@ -194,10 +197,35 @@ func (p *Pool) Reap(ctx context.Context, name string) error {
 	var errs []error
 	for _, dir := range dirs {
 		if !held(dir) {
-			errs = append(errs, p.o.Launcher.Reap(ctx, dir))
+			errs = append(errs, p.reap(ctx, dir))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// reap gives back what is in a directory. The reaper holds its lock meanwhile,
+// as the keeper did.
+func (p *Pool) reap(ctx context.Context, dir string) error {
+	p.mu.Lock()
+	turn := p.reaping[dir]
+	if turn == nil {
+		turn = make(chan struct{}, 1)
+		p.reaping[dir] = turn
+	}
+	p.mu.Unlock()
+	select {
+	case turn <- struct{}{}:
+	case <-ctx.Done():
+		return sandbox.Errorf(sandbox.Canceled, "given up while a dead keeper was being cleaned up after").WithCause(ctx.Err())
+	}
+	defer func() { <-turn }()
+	err := p.o.Launcher.Reap(ctx, dir)
+	if err == nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.reaping, dir) // who still waits has its turn, and finds nothing
+	}
+	return err
 }
 
 // forget lets go of a keeper that has died.
@@ -264,13 +292,22 @@ type keeper struct {
 	dir      string
 	instance string
 	old      bool // takes no new sandboxes
+	gone     atomic.Bool
 }
 
 var _ manager.Keeper = (*keeper)(nil)
 
 func (k *keeper) Name() string     { return filepath.Base(k.dir) }
 func (k *keeper) Instance() string { return k.instance }
-func (k *keeper) Alive() bool      { return held(k.dir) }
+
+// Alive reports whether the process holds its lock. One that has been seen dead
+// stays so: the lock is the reaper's then.
+func (k *keeper) Alive() bool {
+	if !k.gone.Load() && !held(k.dir) {
+		k.gone.Store(true)
+	}
+	return !k.gone.Load()
+}
 
 // Guest returns the way to a guest.
 func (k *keeper) Guest(id sandbox.ID, generation uint64) http.RoundTripper {

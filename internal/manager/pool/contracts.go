@@ -53,9 +53,10 @@ type Keeper interface {
 type Host interface {
 	// Plan resolves a template. Its errors are told to whoever looks at the pool.
 	Plan(ctx context.Context, template string, limits sandbox.Limits) (*Plan, error)
-	// Slot returns the leave to make one sandbox, unless creates need the
-	// place. [Pool.Wake] tells that it is worth to ask again.
-	Slot() (release func(), ok bool)
+	// Slot returns the leave to make one sandbox, unless creates need the place:
+	// an urgent one has a place of its own. [Pool.Wake] tells that it is worth to
+	// ask again.
+	Slot(urgent bool) (release func(), ok bool)
 	// Acquire returns a keeper with room for one more.
 	Acquire(ctx context.Context) (Keeper, error)
 	// Discard has everything of a parked sandbox given back, by its keeper or,

@@ -15,9 +15,10 @@
 // # How many
 //
 // A pool has a size that is always kept, and a ceiling. Each request that finds
-// nothing raises the target by one for a while. Making them gives way: it never
-// takes the last place that creates have, nor any while a create waits, and it
-// stops when the host runs out of memory.
+// nothing raises the target by one for a while. Making them gives way: it waits a
+// moment after a claim, never takes the last place that creates have, nor any
+// while a create waits, and it stops when the host runs out of memory. Under a
+// load that never ends one at a time is made beside the creates.
 //
 // # What ends
 //

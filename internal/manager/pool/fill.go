@@ -33,7 +33,7 @@ func (p *Pool) nextLook() time.Duration {
 	defer p.mu.Unlock()
 	next := planEvery
 	for _, s := range p.sets {
-		for _, at := range []time.Time{s.until, s.after, p.quietAt()} {
+		for _, at := range []time.Time{s.until, s.after, p.quietAt(), p.urgentAt()} {
 			if d := time.Until(at); d > 0 {
 				next = min(next, d)
 			}
@@ -141,7 +141,7 @@ func (p *Pool) makeOne() bool {
 		s.reason, s.after = why, time.Now().Add(5*time.Second)
 		return true // another set may have less to make
 	}
-	release, ok := p.o.Host.Slot()
+	release, ok := p.o.Host.Slot(!time.Now().Before(p.urgentAt()))
 	if !ok {
 		return false
 	}
@@ -161,7 +161,19 @@ func (p *Pool) makeOne() bool {
 const (
 	settleTime    = 50 * time.Millisecond
 	longestSettle = 4 * settleTime
+	// patience is how long creates that wait have the processors to themselves.
+	// Then one is made beside them: a pool that is empty because of its load
+	// would stay so, and each of them boots a kernel as well.
+	patience = time.Second
 )
+
+// urgentAt is when what is missing has waited long enough.
+func (p *Pool) urgentAt() time.Time {
+	if p.waits.IsZero() {
+		return time.Now().Add(patience)
+	}
+	return p.waits.Add(patience)
+}
 
 // quietAt is when the claims may have done the first of what they were for.
 func (p *Pool) quietAt() time.Time {
@@ -223,7 +235,7 @@ func (p *Pool) park(plan *Plan, how wire.Park) (*Entry, error) {
 	}
 	p.o.Host.Crash(CrashParking)
 	if _, err := k.Create(p.ctx, &req); err != nil {
-		p.giveBack(p.ctx, e) // without an answer it may be there
+		p.wg.Go(func() { p.giveBack(p.ctx, e) }) // without an answer it may be there
 		return nil, err
 	}
 	p.o.Host.Crash(CrashParked)
@@ -292,7 +304,7 @@ func (p *Pool) watch(ctx context.Context, s *set, e *Entry) {
 		return // taken
 	}
 	s.parked = slices.Delete(s.parked, i, i+1)
-	if time.Since(e.since) < youngTime {
+	if time.Since(e.since) < youngTime && e.Keeper.Alive() {
 		s.failed("the last one ended soon after it was made")
 	}
 	p.dropLocked(e)
