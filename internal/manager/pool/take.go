@@ -105,7 +105,7 @@ func (p *Pool) missed(w *Want, served bool) {
 // kind is what the pool should have for a request: "" when it keeps no such.
 func (s *set) kind(w *Want) wire.Park {
 	switch {
-	case !w.Restore && s.spec.Ready > 0:
+	case (!w.Restore || w.Image != "") && s.spec.Ready > 0:
 		return wire.Ready
 	case s.spec.Booted > 0:
 		return wire.Booted
