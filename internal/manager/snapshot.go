@@ -232,7 +232,7 @@ func (m *Manager) saveLive(ctx context.Context, e *entry, dir, why string, kind 
 	e.mu.Unlock()
 	m.arm(e) // not Running: stops the timer
 	m.crash(CrashSnapshotBegun)
-	done, err := m.checkpoint(ctx, e, wire.Checkpoint{Dir: dir, Keep: true, FilesOnly: kind == sandbox.KindFiles})
+	done, err := m.checkpoint(ctx, e, wire.Checkpoint{Dir: dir, Keep: true, Passing: true, FilesOnly: kind == sandbox.KindFiles})
 	if err != nil {
 		if ctx.Err() == nil {
 			m.log.Warn("a sandbox could not be saved", "sandbox", e.id, "err", err, "cause", sandbox.AsError(err).Unwrap())
