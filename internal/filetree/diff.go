@@ -24,7 +24,7 @@ type Difference struct {
 }
 
 // Own are the paths that Belljar itself makes in every sandbox.
-var Own = []string{"/.belljar", "/run/belljar", "/tmp/.X11-unix"}
+var Own = []string{"/.belljar", "/run/belljar", "/tmp/.X11-unix", "/etc/machine-id", "/var/lib/dbus/machine-id"}
 
 // Diff compares a list with the template that lies below it and returns what
 // differs, sorted by path. What lies at a path of skip or below one is left out.
@@ -78,10 +78,16 @@ func (d *differ) leave(path string) {
 		for name := range a.gone {
 			d.deleted(a.path + "/" + name)
 		}
-		if a.place >= 0 && a.own && !a.other && len(a.gone) == 0 {
-			d.out[a.place].Kind = "" // it is on the way to what is ours and to nothing else
-		}
 		d.above = d.above[:len(d.above)-1]
+		if a.place < 0 {
+			continue
+		}
+		ours := a.own && !a.other && len(a.gone) == 0
+		if ours {
+			d.out[a.place].Kind = "" // on the way to what is ours and to nothing else
+		}
+		up := &d.above[len(d.above)-1]
+		up.own, up.other = up.own || ours, up.other || !ours
 	}
 }
 
@@ -96,7 +102,7 @@ func (d *differ) deleted(path string) {
 
 func (d *differ) entry(e Entry) error {
 	if e.Path == "/" {
-		d.above = []above{{path: ""}}
+		d.above = []above{{path: "", place: -1}}
 		return nil
 	}
 	d.leave(e.Path)
@@ -117,7 +123,7 @@ func (d *differ) entry(e Entry) error {
 		}
 	}
 	skipped := d.skipped(e.Path)
-	up.own, up.other = up.own || skipped && up.path != "", up.other || !skipped
+	up.own, up.other = up.own || skipped, up.other || !skipped && e.Type != Dir
 	switch {
 	case e.Type == Gone:
 		d.deleted(e.Path)

@@ -90,6 +90,10 @@ func TestDiff(t *testing.T) {
 			[]tar.Header{root, dir("./etc/"), dir("./etc/passwd/"), file("./etc/passwd/x")}, "C /etc,C /etc/passwd,A /etc/passwd/x",
 		},
 		"our own": {[]tar.Header{root, dir("./run/"), dir("./run/belljar/"), file("./run/belljar/token"), dir("./.belljar/")}, ""},
+		"far below": {
+			[]tar.Header{root, dir("./var/"), dir("./var/lib/"), dir("./var/lib/dbus/"), file("./var/lib/dbus/machine-id"), dir("./etc/"), file("./etc/machine-id")}, "",
+		},
+		"an empty one": {[]tar.Header{root, dir("./run/"), dir("./run/mine/"), dir("./run/belljar/")}, "C /run,A /run/mine"},
 		"beside our own": {
 			[]tar.Header{root, dir("./run/"), dir("./run/belljar/"), file("./run/pid")}, "C /run,A /run/pid",
 		},

@@ -149,7 +149,7 @@ func (c *creation) startSentry() error {
 		"--total-host-memory="+strconv.FormatInt(c.req.Limits.MemoryBytes, 10),
 		"--product-name=belljar")
 	for _, give := range []func(*role) error{
-		c.giveSpec, c.giveFiles, c.giveImage, c.giveControl, c.giveSync, c.giveStdio, c.giveChannels,
+		c.giveSpec, c.giveFiles, c.giveControl, c.giveSync, c.giveStdio, c.giveChannels, c.giveImage,
 	} {
 		if err := give(r); err != nil {
 			return err

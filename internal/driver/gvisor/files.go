@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -221,7 +222,9 @@ func (i *Instance) letGo(dir string) error {
 	return nil
 }
 
-// giveImage hands a sentry the files that it is to begin with.
+// giveImage hands a sentry the files that it is to begin with. They come last: a
+// checkpoint of it names its other descriptors by their numbers, and is restored
+// by a sentry that has no such files.
 func (c *creation) giveImage(r *role) error {
 	if c.req.Files == "" {
 		return nil
@@ -233,6 +236,12 @@ func (c *creation) giveImage(r *role) error {
 	files, err := openImage(c.req.Files, fileImage, unix.O_RDONLY)
 	if err != nil {
 		return err
+	}
+	// A sentry that finds too much in an image ends in the middle of it.
+	if total(files[len(files)-1:]) > c.req.Limits.DiskBytes {
+		closeAll(files)
+		return sandbox.Errorf(sandbox.ResourceExhausted, "the disk limit is too small for the files to begin with").
+			WithField("disk", strconv.FormatInt(c.req.Limits.DiskBytes, 10)).WithHint("ask for more disk")
 	}
 	for _, f := range files {
 		r.give("fs-restore-fds", f)

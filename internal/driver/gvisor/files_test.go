@@ -78,6 +78,11 @@ func testSaveFiles(t *testing.T) {
 		if r := twin.run("/bin/sh", "-c", "echo later >/data/later; rm /data/plain"); r.Code != 0 {
 			t.Errorf("%+v", r)
 		}
+		fourth := request(t) // with its memory, too
+		fourth.Root, fourth.Limits = req.Root, again.Limits
+		if r := resume(t, d, fourth, twin.checkpoint(true)).run("/bin/sh", "-c", "cat /data/later"); r.Out != "later\n" {
+			t.Errorf("a copy's memory: %+v", r)
+		}
 		third := request(t)
 		third.Root, third.Files = req.Root, twin.saveFiles(false)
 		if r := start(t, d, third).run("/bin/sh", "-c", "cat /data/later /data/d/hard; ls /data/plain"); !strings.HasPrefix(r.Out, "later\nnew\n") || r.Code == 0 {
@@ -171,6 +176,51 @@ func TestSaveFilesRefused(t *testing.T) {
 	}
 	if err := begin(bad); err != nil {
 		t.Errorf("the same without garbage: %v", err)
+	}
+}
+
+// TestSaveFilesRoom: without room nothing is saved and the sandbox goes on, and
+// files that are more than a sandbox may have are not begun with.
+func TestSaveFilesRoom(t *testing.T) {
+	d := newDriver(t)
+	req := request(t)
+	b := start(t, d, req)
+	const fill = "mkdir /data; dd if=/dev/urandom of=/data/big bs=1M count=16 2>/dev/null"
+	if r := b.run("/bin/sh", "-c", fill); r.Code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	i := b.i.(*Instance)
+	for n := range fileImage {
+		var files []*os.File
+		for m := range fileImage {
+			name := filepath.Join(t.TempDir(), "f")
+			if m == n {
+				name = "/dev/full"
+			}
+			f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			files = append(files, f)
+		}
+		err := i.unsaved(t.Context(), "image", i.saveFiles(t.Context(), files, n%2 == 0))
+		if sandbox.KindOf(err) != sandbox.ResourceExhausted {
+			t.Errorf("without room for %s: %v", fileImage[n], err)
+		}
+	}
+	if r := b.run("/bin/sh", "-c", "wc -c </data/big"); strings.TrimSpace(r.Out) != "16777216" {
+		t.Errorf("afterwards: %+v", r)
+	}
+	again := request(t)
+	again.Root, again.Files, again.Limits.DiskBytes = req.Root, b.saveFiles(true), 4<<20
+	small, err := d.Create(t.Context(), again)
+	if err == nil {
+		defer small.Destroy(context.WithoutCancel(t.Context()))
+		err = small.Start(t.Context())
+	}
+	if sandbox.KindOf(err) != sandbox.ResourceExhausted {
+		t.Errorf("on a small disk: %v", err)
 	}
 }
 

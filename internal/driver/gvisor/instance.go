@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -150,10 +149,6 @@ func (i *Instance) Start(ctx context.Context) error {
 	if i.fromFiles && i.cg.oomKills() > 0 {
 		return sandbox.Errorf(sandbox.ResourceExhausted, "the memory limit is too small for as many files").
 			WithField("memory", strconv.FormatInt(i.memory, 10)).WithHint("ask for more memory").WithCause(err)
-	}
-	if i.fromFiles && strings.Contains(err.Error(), "would exceed size limit") {
-		return sandbox.Errorf(sandbox.ResourceExhausted, "the disk limit is too small for the files to begin with").
-			WithHint("ask for more disk").WithCause(err)
 	}
 	return sandbox.Errorf(sandbox.Internal, "the guest could not be started: %v: %s", err, i.log.text()).WithCause(err)
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/belljar-sh/belljar/internal/filetree"
+	"github.com/belljar-sh/belljar/internal/keeper"
+	"github.com/belljar-sh/belljar/internal/keeper/launch"
 	"github.com/belljar-sh/belljar/internal/keeper/wire"
 	"github.com/belljar-sh/belljar/sandbox"
 )
@@ -113,5 +115,28 @@ func TestSaveFilesRefused(t *testing.T) {
 	}
 	if list, err := s.List(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// TestSaveFilesCrashPoints kills a keeper as it saves files.
+func TestSaveFilesCrashPoints(t *testing.T) {
+	for _, point := range keeper.CheckpointCrashPoints() {
+		t.Run(string(point), func(t *testing.T) {
+			mounts := hostMounts(t)
+			s := newSaver(t, point)
+			s.create("", 1)
+			dir := t.TempDir()
+			os.Chmod(dir, 0o700)
+			h := s.req.Hello
+			h.Generation = 2
+			if _, err := s.Checkpoint(t.Context(), s.req.ID, wire.Checkpoint{Dir: dir, FilesOnly: true, Hello: h}); sandbox.KindOf(err) != sandbox.Unavailable {
+				t.Errorf("%+v", sandbox.AsError(err))
+			}
+			<-s.done
+			if err := launch.ReapStale(t.Context(), s.opts); err != nil {
+				t.Errorf("reap: %+v", sandbox.AsError(err))
+			}
+			nothingLeft(t, s.req, mounts)
+		})
 	}
 }
