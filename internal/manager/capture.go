@@ -97,11 +97,17 @@ func (m *Manager) capture(e *entry, p guest.Process) {
 	}()
 }
 
-// keptExit returns the exit of a process whose output is kept, nil when there is
-// none yet.
+// keptExit returns the exit of the first command, or of a process whose output is
+// kept; nil when there is none yet.
 func (m *Manager) keptExit(ref, process string) *sandbox.Exit {
 	e, err := m.find(ref)
-	if err != nil || !e.captured(process) {
+	if err != nil {
+		return nil
+	}
+	if c := e.snapshot().Command; c != nil && c.Process == process && c.Exit != nil {
+		return c.Exit
+	}
+	if !e.captured(process) {
 		return nil
 	}
 	e.mu.Lock()

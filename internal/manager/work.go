@@ -105,7 +105,8 @@ func (m *Manager) awake(ctx context.Context, e *entry) error {
 }
 
 // running waits until the sandbox runs, without resuming it: for those who
-// look on.
+// look on. They look at processes, of which there are none any more after a pause
+// that kept files alone.
 func (e *entry) running(ctx context.Context) error {
 	for {
 		sb, changed := e.watch()
@@ -113,6 +114,9 @@ func (e *entry) running(ctx context.Context) error {
 		case sandbox.Running:
 			return nil
 		case sandbox.Pausing, sandbox.Paused, sandbox.Resuming:
+			if sb.PausedKind == sandbox.KindFiles && sb.State != sandbox.Pausing {
+				return sandbox.Errorf(sandbox.NotFound, "the processes of this sandbox were %s", sandbox.ReasonPaused).WithField("id", string(e.id))
+			}
 			if err := awaitChange(ctx, changed); err != nil {
 				return err
 			}
