@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -223,12 +224,13 @@ func TestFork(t *testing.T) {
 	in := install(t)
 	c := in.dial()
 	source := create(t, c, sandbox.Spec{User: "root", Workdir: "/", Timeout: time.Hour, Labels: map[string]string{"a": "b"}})
+	copies := max(4, 2*runtime.NumCPU()) + 2 // more than may be on their way at a time
 	for _, state := range []string{"running", "paused"} {
 		if state == "paused" {
 			pauseIt(t, c, string(source.ID))
 		}
-		made, stopped, err := c.Fork(t.Context(), string(source.ID), 3, state)
-		if err != nil || len(made) != 3 || (stopped > 0) != (state == "running") {
+		made, stopped, err := c.Fork(t.Context(), string(source.ID), copies, state)
+		if err != nil || len(made) != copies || (stopped > 0) != (state == "running") {
 			t.Fatalf("%s: got %d copies, stopped %v, %v", state, len(made), stopped, err)
 		}
 		names, ids, hosts := map[string]bool{}, map[sandbox.ID]bool{}, map[string]bool{}
@@ -239,7 +241,7 @@ func TestFork(t *testing.T) {
 			}
 			runs(t, c, string(sb.ID))
 		}
-		if len(names) != 3 || !names[state+"-2"] || len(ids) != 3 || len(hosts) != 3 {
+		if len(names) != copies || !names[state+"-2"] || len(ids) != copies || len(hosts) != copies {
 			t.Errorf("%s: names %v, hosts %v", state, names, hosts)
 		}
 		if sb, err := c.Get(t.Context(), string(source.ID)); err != nil || string(sb.State) != state {

@@ -181,6 +181,7 @@ func (m *Manager) forkOne(ctx context.Context, from *source, name string) (sandb
 		return sandbox.Sandbox{}, err
 	}
 	defer release()
+	c.admitted = true
 	made, err := c.run(ctx)
 	return made.Sandbox, err
 }
