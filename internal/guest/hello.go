@@ -171,7 +171,7 @@ func (s *Server) serveQuiesce(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	unix.Sync()
-	s.drawAtRest()
+	s.prepareRestore()
 	w.WriteHeader(http.StatusNoContent)
 }
 

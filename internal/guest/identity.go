@@ -100,11 +100,15 @@ func readSmall(path string, limit int) ([]byte, error) {
 
 // load brings the tables up to date. The caller holds mu.
 func (d *directory) load() {
-	if st := stampOf(d.passwd); st != d.pstamp {
-		d.pstamp, d.users = st, parsePasswd(lines(d.passwd))
-	}
+	d.loadUsers()
 	if st := stampOf(d.group); st != d.gstamp {
 		d.gstamp, d.groups = st, parseGroup(lines(d.group))
+	}
+}
+
+func (d *directory) loadUsers() {
+	if st := stampOf(d.passwd); st != d.pstamp {
+		d.pstamp, d.users = st, parsePasswd(lines(d.passwd))
 	}
 }
 
@@ -183,7 +187,7 @@ func (d *directory) groupsOf(id identity) []uint32 {
 func (d *directory) names() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.load()
+	d.loadUsers()
 	var out []string
 	seen := map[string]bool{}
 	for _, list := range [][]identity{d.users, builtin} {

@@ -36,6 +36,7 @@ func (s *Server) initSettle(h *wire.Hello) string {
 		s.furnish()
 	})
 	s.trees.limit(h.Limits.Processes)
+	s.notes.renew()
 	s.note("generation", strconv.FormatUint(h.Generation, 10)+"\n")
 	if h.Token != "" {
 		s.note("token", h.Token+"\n")
@@ -44,7 +45,10 @@ func (s *Server) initSettle(h *wire.Hello) string {
 	// gVisor draws a boot ID at every boot, and only what is restored from a
 	// checkpoint has that of another; under the host's kernel it is the host's.
 	if h.Restored || first && !ownKernel() {
-		s.bindBootID()
+		s.bindBootID(newBootID())
+	}
+	if s.bootBound {
+		return s.bootID
 	}
 	return readBootID()
 }
@@ -62,10 +66,21 @@ func (s *Server) setHostname(name string) {
 	}
 }
 
-func (s *Server) bindBootID() {
-	s.note("boot_id", newBootID()+"\n")
+// bindBootID has programs find id in the place of the kernel's boot ID.
+func (s *Server) bindBootID(id string) {
+	s.bootID = id
+	s.note("boot_id", id+"\n")
 	if !s.bootBound {
 		s.bootBound = unix.Mount(filepath.Join(s.cfg.RunDir, "boot_id"), "/proc/sys/kernel/random/boot_id", "", unix.MS_BIND, "") == nil
+	}
+}
+
+// prepareRestore does ahead, as the guest comes to rest, what would cost time
+// after each restore.
+func (s *Server) prepareRestore() {
+	s.drawAtRest()
+	if s.cfg.Init && !s.bootBound {
+		s.bindBootID(readBootID())
 	}
 }
 
@@ -108,18 +123,6 @@ func (s *Server) mountCgroup() {
 		return
 	}
 	s.trees = f
-}
-
-// note writes a small file of the guest's own, in place: the file may be bound
-// over another.
-func (s *Server) note(name, text string) {
-	fd, err := unix.Open(filepath.Join(s.cfg.RunDir, name), unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o444)
-	if err != nil {
-		return
-	}
-	defer unix.Close(fd)
-	unix.Write(fd, []byte(text))
-	unix.Ftruncate(fd, int64(len(text)))
 }
 
 func newBootID() string {

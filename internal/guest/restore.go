@@ -80,7 +80,7 @@ func (s *Server) setMachineID(id string) {
 // replaceID writes a file in place; a link in its place goes when missing is to
 // be made, and is left alone otherwise.
 func replaceID(path, id string, missing bool) {
-	const flags = unix.O_WRONLY | unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	const flags = unix.O_WRONLY | unix.O_TRUNC | unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	fd, err := unix.Open(path, flags, 0)
 	if missing && (err == unix.ELOOP || err == unix.ENOENT) {
 		unix.Unlink(path)
@@ -90,6 +90,5 @@ func replaceID(path, id string, missing bool) {
 		return // a root file system without /etc, or not ours to write
 	}
 	defer unix.Close(fd)
-	n, _ := unix.Pwrite(fd, []byte(id+"\n"), 0)
-	unix.Ftruncate(fd, int64(max(n, 0)))
+	unix.Write(fd, []byte(id+"\n"))
 }

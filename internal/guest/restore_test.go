@@ -213,3 +213,28 @@ func TestHooksBounded(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
+
+// TestNotes: what the guest notes of itself is there after each hello, also when
+// somebody has cleaned up, and no longer than it is.
+func TestNotes(t *testing.T) {
+	b := newInit(t, wire.GuestLimits{})
+	for n, clean := range []bool{false, true, false} {
+		if clean {
+			for _, name := range []string{"generation", "token"} {
+				if err := os.Remove(filepath.Join(b.cfg.RunDir, name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		h := again(b)
+		h.Token = strings.Repeat("t", 9-n)
+		if _, err := b.Hello(t.Context(), h); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]string{"generation": fmt.Sprintln(h.Generation), "token": h.Token + "\n"} {
+			if got, _ := os.ReadFile(filepath.Join(b.cfg.RunDir, name)); string(got) != want {
+				t.Errorf("%d: %s is %q, want %q", n, name, got, want)
+			}
+		}
+	}
+}

@@ -62,6 +62,8 @@ type Server struct {
 	furnishOnce sync.Once
 	tuneOnce    sync.Once
 	bootBound   bool     // by hello only, which the host sends one at a time
+	bootID      string   // the same: what programs find, where it is bound
+	notes       notes    // the same
 	hostname    string   // the same
 	machineID   string   // the same
 	atRest      [32]byte // drawn before the last checkpoint, or after the restore from it
