@@ -23,8 +23,12 @@ type Difference struct {
 	Entry
 }
 
-// Own are the paths that Belljar itself makes in every sandbox.
-var Own = []string{"/.belljar", "/run/belljar", "/tmp/.X11-unix", "/etc/machine-id", "/var/lib/dbus/machine-id"}
+// Own are the paths at which Belljar itself makes something in every sandbox, its
+// host name and number among them.
+var Own = []string{
+	"/.belljar", "/run/belljar", "/tmp/.X11-unix",
+	"/etc/hostname", "/etc/machine-id", "/var/lib/dbus/machine-id",
+}
 
 // Diff compares a list with the template that lies below it and returns what
 // differs, sorted by path. What lies at a path of skip or below one is left out.
