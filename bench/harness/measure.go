@@ -2,69 +2,30 @@ package harness
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"time"
+
+	"github.com/belljar-sh/belljar/internal/measure"
 )
 
 // Rounds is how often each side of a comparison is measured.
 const Rounds = 20
 
-// Median returns the middle of values; of an even number the mean of the two
-// in the middle. It panics on none.
-func Median[T ~int64 | ~float64](values []T) T {
-	s := slices.Clone(values)
-	slices.Sort(s)
-	if n := len(s); n%2 == 0 {
-		return (s[n/2-1] + s[n/2]) / 2
-	}
-	return s[len(s)/2]
-}
+// Side is one of several things that are compared.
+type Side = measure.Side
+
+// Median is [measure.Median].
+func Median[T ~int64 | ~float64](values []T) T { return measure.Median(values) }
 
 // Milliseconds is d as a number.
-func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// Side is one of several things that are compared.
-type Side struct {
-	Name string
-	// Do does it once and returns how long it took, so that a side can leave
-	// out what it prepares.
-	Do func(ctx context.Context) (time.Duration, error)
-}
+func Milliseconds(d time.Duration) float64 { return measure.Milliseconds(d) }
 
 // Timed makes a side of a function whose whole time counts.
-func Timed(name string, do func(ctx context.Context) error) Side {
-	return Side{name, func(ctx context.Context) (time.Duration, error) {
-		start := time.Now()
-		err := do(ctx)
-		return time.Since(start), err
-	}}
-}
+func Timed(name string, do func(ctx context.Context) error) Side { return measure.Timed(name, do) }
 
-// InTurn measures all sides rounds times, in turn and in alternating order, so
-// that a change of the machine's load hits them alike, after two rounds that
-// do not count. It returns the times of each side in the order of sides.
+// InTurn is [measure.InTurn].
 func InTurn(ctx context.Context, rounds int, sides ...Side) ([][]time.Duration, error) {
-	out := make([][]time.Duration, len(sides))
-	const warmUp = 2
-	for round := range warmUp + rounds {
-		for i := range sides {
-			if round%2 == 1 {
-				i = len(sides) - 1 - i
-			}
-			took, err := sides[i].Do(ctx)
-			if err != nil {
-				return nil, fmt.Errorf("%s, round %d: %w", sides[i].Name, round, err)
-			}
-			if round >= warmUp {
-				out[i] = append(out[i], took)
-			}
-		}
-	}
-	return out, nil
+	return measure.InTurn(ctx, rounds, sides...)
 }
 
 // Ratio is the ratio of two medians.
-func Ratio(a, b []time.Duration) float64 {
-	return float64(Median(a)) / float64(Median(b))
-}
+func Ratio(a, b []time.Duration) float64 { return measure.Ratio(a, b) }

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,7 +10,6 @@ import (
 	"github.com/belljar-sh/belljar/internal/archive"
 	"github.com/belljar-sh/belljar/internal/cli/terminal"
 	"github.com/belljar-sh/belljar/internal/template"
-	"github.com/belljar-sh/belljar/sandbox"
 )
 
 func (a *app) templateCommand() *cobra.Command {
@@ -223,14 +221,12 @@ func (a *app) made(ctx context.Context, d *template.Details, err error, f format
 }
 
 func (a *app) templateRm() *cobra.Command {
-	var force bool
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:     "rm NAME...",
 		Aliases: []string{"remove"},
 		Short:   "remove templates",
-		Long: `Rm removes templates. One that a sandbox uses is refused; so is, without --force, one
-that paused sandboxes or snapshots started from, which cannot be restored without it.`,
-		Args: between(1, -1),
+		Long:    "Rm removes templates. One that a sandbox uses is refused.",
+		Args:    between(1, -1),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			s, err := a.templates()
 			if err != nil {
@@ -238,14 +234,7 @@ that paused sandboxes or snapshots started from, which cannot be restored withou
 			}
 			var failed error
 			for _, n := range names {
-				err := error(nil)
-				if !force {
-					err = a.unneeded(cmd.Context(), n)
-				}
-				if err == nil {
-					err = s.Remove(cmd.Context(), n)
-				}
-				if err != nil {
+				if err := s.Remove(cmd.Context(), n); err != nil {
 					failed = exitStatus(a.report(err))
 					continue
 				}
@@ -264,52 +253,4 @@ that paused sandboxes or snapshots started from, which cannot be restored withou
 			return out, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "also when paused sandboxes or snapshots are lost with it")
-	return cmd
-}
-
-// unneeded tells whether paused sandboxes or snapshots need a template. Where
-// there is none of either no daemon is started to ask.
-func (a *app) unneeded(ctx context.Context, name string) error {
-	dirs, err := userDirs()
-	if err != nil {
-		return err
-	}
-	if empty(dirs.Images()) && empty(dirs.Snapshots()) {
-		return nil
-	}
-	c, err := a.daemon(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	list, err := c.List(ctx, false)
-	if err != nil {
-		return err
-	}
-	for _, sb := range list {
-		if sb.Template == name && sb.State == sandbox.Paused {
-			return needed(name, "the paused sandbox "+string(sb.ID))
-		}
-	}
-	snaps, err := c.Snapshots(ctx)
-	if err != nil {
-		return err
-	}
-	for _, s := range snaps {
-		if s.Template == name && s.Kind != sandbox.KindDirectory {
-			return needed(name, "the snapshot "+string(s.ID))
-		}
-	}
-	return nil
-}
-
-func needed(name, by string) error {
-	return sandbox.Errorf(sandbox.Conflict, "%s started from this template and cannot be restored without it", by).WithField("template", name).
-		WithHint("give that up first, or take --force")
-}
-
-func empty(dir string) bool {
-	entries, err := os.ReadDir(dir)
-	return err != nil || len(entries) == 0
 }

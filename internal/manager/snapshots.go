@@ -124,9 +124,6 @@ func (m *Manager) recallSnapshots() error {
 	if err != nil {
 		return err
 	}
-	// A crash in the middle of a move of a name leaves it twice: it belongs to
-	// whose names were written last.
-	slices.SortStableFunc(ids, func(a, b sandbox.ID) int { return store.NamedAt(b).Compare(store.NamedAt(a)) })
 	for _, id := range ids {
 		s := &snap{id: id}
 		if s.manifest, err = store.Manifest(id); err != nil {
@@ -136,12 +133,8 @@ func (m *Manager) recallSnapshots() error {
 		} else {
 			s.problem = m.foreign(s.manifest)
 		}
-		own := slices.DeleteFunc(slices.Clone(s.names), func(n string) bool { return m.snaps.byName[n] != nil })
-		if len(own) != len(s.names) {
-			if err := m.rename(s, own); err != nil {
-				return err
-			}
-		}
+		// A crash in the middle of a change of names may have left one twice.
+		s.names = slices.DeleteFunc(s.names, func(n string) bool { return m.snaps.byName[n] != nil })
 		if s.problem != "" {
 			m.log.Warn("a snapshot cannot be used", "snapshot", id, "problem", s.problem)
 		}

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/belljar-sh/belljar/internal/filesum"
 	"github.com/belljar-sh/belljar/sandbox"
@@ -50,15 +49,6 @@ func (s *Store) SetNames(id sandbox.ID, names []string) error {
 		return failed("cannot be named", id, err)
 	}
 	return nil
-}
-
-// NamedAt tells when a snapshot's names were written last.
-func (s *Store) NamedAt(id sandbox.ID) time.Time {
-	info, err := os.Lstat(filepath.Join(s.Path(id), namesName))
-	if err != nil {
-		return time.Time{}
-	}
-	return info.ModTime()
 }
 
 // Names reads what a complete snapshot is called.
