@@ -174,10 +174,28 @@ func (m *Manager) claim(ctx context.Context, e *entry, req *wire.Create, l *laun
 		}
 		m.log.Warn("a sandbox that waited could not be claimed", "sandbox", e.id, "parked", p.ID, "err", err, "cause", sandbox.AsError(err).Unwrap())
 		// The keeper may have it under its new name, which the next one gets.
-		if cerr := m.giveBack(ctx, e); cerr != nil {
+		if cerr := m.giveBackSoon(ctx, e); cerr != nil {
 			return nil, errors.Join(sandbox.AsError(cerr), err)
 		}
 	}
+}
+
+// How often, and how long after one another, it is tried to give back what could
+// not be claimed: a keeper that is being killed answers no more a moment before
+// its lock says that it is dead.
+const (
+	dyingTries = 100
+	dyingPause = 20 * time.Millisecond
+)
+
+// giveBackSoon is giveBack from a keeper that may be dying.
+func (m *Manager) giveBackSoon(ctx context.Context, e *entry) (err error) {
+	for range dyingTries {
+		if err = m.giveBack(ctx, e); sandbox.KindOf(err) != sandbox.Unavailable || !pauseFor(ctx, dyingPause) {
+			return err
+		}
+	}
+	return err
 }
 
 // misfit reports whether a driver has refused an image because this host is not

@@ -326,10 +326,12 @@ func TestPoolOutlivesItsKeeper(t *testing.T) {
 	filled(t, e)
 	for i := range 5 {
 		b, _ := exec.Command("pgrep", "-f", "belljar-engine keeper.*"+e.Run).Output() // none is an exit code of 1
-		for pid := range strings.Fields(string(b)) {
-			if n, err := strconv.Atoi(strings.Fields(string(b))[pid]); err == nil {
-				syscall.Kill(n, syscall.SIGKILL)
+		for _, pid := range strings.Fields(string(b)) {
+			n, err := strconv.Atoi(pid)
+			if err != nil {
+				t.Fatal(err)
 			}
+			syscall.Kill(n, syscall.SIGKILL)
 		}
 		want(t, create(t, e, "after"+itoa(i)).sh("echo hi"), 0)
 		filled(t, e)

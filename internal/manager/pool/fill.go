@@ -148,10 +148,14 @@ func (p *Pool) makeOne() bool {
 	p.making++
 	s.making[how]++
 	plan := s.plan
+	s.busy.Add(1)
 	p.wg.Go(func() {
+		defer s.busy.Done()
 		e, err := p.park(plan, how)
 		release()
-		p.made(s, how, e, err)
+		if !p.made(s, how, e, err) && e != nil {
+			p.giveBack(p.ctx, e)
+		}
 	})
 	return true
 }
@@ -214,7 +218,7 @@ func (p *Pool) missing() (worst *set, how wire.Park) {
 	return nil, ""
 }
 
-// park has a keeper make one.
+// park has a keeper make one. What it returns with an error is to be given back.
 func (p *Pool) park(plan *Plan, how wire.Park) (*Entry, error) {
 	k, err := p.o.Host.Acquire(p.ctx)
 	if err != nil {
@@ -235,8 +239,7 @@ func (p *Pool) park(plan *Plan, how wire.Park) (*Entry, error) {
 	}
 	p.o.Host.Crash(CrashParking)
 	if _, err := k.Create(p.ctx, &req); err != nil {
-		p.wg.Go(func() { p.giveBack(p.ctx, e) }) // without an answer it may be there
-		return nil, err
+		return e, err // without an answer it may be there
 	}
 	p.o.Host.Crash(CrashParked)
 	if st, err := k.Stats(p.ctx, e.ID); err == nil {
@@ -245,8 +248,9 @@ func (p *Pool) park(plan *Plan, how wire.Park) (*Entry, error) {
 	return e, nil
 }
 
-// made puts a new sandbox into its set, or notes why there is none.
-func (p *Pool) made(s *set, how wire.Park, e *Entry, err error) {
+// made puts a new sandbox into its set, and reports false when it is not wanted
+// any more or there is none.
+func (p *Pool) made(s *set, how wire.Park, e *Entry, err error) bool {
 	defer p.Wake()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -257,21 +261,21 @@ func (p *Pool) made(s *set, how wire.Park, e *Entry, err error) {
 			p.o.Log.Warn("a pool cannot be filled", "template", s.spec.Template, "err", err, "cause", sandbox.AsError(err).Unwrap())
 			s.failed(sandbox.AsError(err).Message)
 		}
-		return
+		return false
 	}
-	p.passing = slices.DeleteFunc(p.passing, func(o *Entry) bool { return o == e })
 	if e.memory > 0 {
 		p.cost[how] = e.memory
 	}
 	if p.closed || !slices.Contains(p.sets, s) || s.plan == nil || e.key != s.plan.Key { // removed or changed meanwhile
-		p.dropLocked(e)
-		return
+		return false
 	}
+	p.passing = slices.DeleteFunc(p.passing, func(o *Entry) bool { return o == e })
 	s.reason, s.after, s.pause = "", time.Time{}, 0
 	s.parked = append(s.parked, e)
 	ctx, cancel := context.WithCancel(p.ctx)
 	e.cancel = cancel
 	p.wg.Go(func() { p.watch(ctx, s, e) })
+	return true
 }
 
 // failed has the set wait before the next try, longer each time.

@@ -52,6 +52,7 @@ type set struct {
 
 	parked []*Entry
 	making map[wire.Park]int
+	busy   sync.WaitGroup // those that are being made; none is begun once the set is gone
 
 	boost map[wire.Park]int // that demand has added
 	until time.Time
@@ -187,15 +188,16 @@ func (p *Pool) Remove(ctx context.Context, template string) error {
 		return sandbox.Errorf(sandbox.NotFound, "no pool is kept of this template").WithField("template", template).
 			WithHint("`belljar pool ls` lists them")
 	}
-	err := save(p.o.File, kept)
-	p.writing.Unlock()
-	if err != nil {
+	if err := save(p.o.File, kept); err != nil {
+		p.writing.Unlock()
 		return err
 	}
 	p.mu.Lock()
 	var gone []*Entry
+	var wg sync.WaitGroup
 	p.sets = slices.DeleteFunc(p.sets, func(s *set) bool {
 		if of(s.spec) {
+			wg.Go(s.busy.Wait)
 			gone = append(gone, s.parked...)
 			s.parked = nil
 			return true
@@ -204,7 +206,7 @@ func (p *Pool) Remove(ctx context.Context, template string) error {
 	})
 	p.passing = append(p.passing, gone...)
 	p.mu.Unlock()
-	var wg sync.WaitGroup
+	p.writing.Unlock()
 	for _, e := range gone {
 		e.cancel()
 		wg.Go(func() { p.giveBack(ctx, e) })
