@@ -140,10 +140,11 @@ func (p *Pool) has(ready, booted int) func() bool {
 	}
 }
 
-func want(h *host, template string, l sandbox.Limits) Want {
-	plan, err := h.Plan(nil, template, l)
+func want(t *testing.T, h *host, template string, l sandbox.Limits) Want {
+	t.Helper()
+	plan, err := h.Plan(t.Context(), template, l)
 	if err != nil {
-		panic(err)
+		t.Fatal(err)
 	}
 	return Want{Key: plan.Key, Name: template}
 }
@@ -155,11 +156,11 @@ func TestFillAndTake(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it is full", p.has(2, 1))
-	w := want(h, "a", sandbox.Limits{})
-	other := want(h, "a", sandbox.Limits{MemoryBytes: 1 << 28})
+	w := want(t, h, "a", sandbox.Limits{})
+	other := want(t, h, "a", sandbox.Limits{MemoryBytes: 1 << 28})
 	explicit := w
 	explicit.Explicit.Memory = true
-	for name, w := range map[string]Want{"limits": other, "explicit": explicit, "template": want(h, "b", sandbox.Limits{})} {
+	for name, w := range map[string]Want{"limits": other, "explicit": explicit, "template": want(t, h, "b", sandbox.Limits{})} {
 		if e := p.Take(w, true); e != nil {
 			t.Errorf("another %s was served", name)
 		}
@@ -193,7 +194,7 @@ func TestTakeOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it is full", p.has(4, 2))
-	w := want(h, "a", sandbox.Limits{})
+	w := want(t, h, "a", sandbox.Limits{})
 	var mu sync.Mutex
 	seen := map[sandbox.ID]bool{}
 	var misses atomic.Int64
@@ -231,7 +232,7 @@ func TestDemand(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 9 {
-		if e := p.Take(want(h, "a", sandbox.Limits{}), true); e != nil {
+		if e := p.Take(want(t, h, "a", sandbox.Limits{}), true); e != nil {
 			t.Fatal("something was made although creates had no place left")
 		}
 	}
@@ -262,12 +263,12 @@ func TestReplaced(t *testing.T) {
 
 	// The template is made anew: what waits is served to nobody, and goes.
 	h.set(func() { h.digest = "2" })
-	if e := p.Take(want(h, "a", sandbox.Limits{}), true); e != nil {
+	if e := p.Take(want(t, h, "a", sandbox.Limits{}), true); e != nil {
 		t.Error("one of the old template was served")
 	}
 	eventually(t, "those of the old template are gone", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.gone >= 2 })
 	eventually(t, "it is full of the new", func() bool {
-		if e := p.Take(want(h, "a", sandbox.Limits{}), true); e != nil {
+		if e := p.Take(want(t, h, "a", sandbox.Limits{}), true); e != nil {
 			p.Discard(e)
 			return true
 		}
