@@ -1,14 +1,15 @@
-// Package filesum tells the files of a flat directory by size and SHA-256, and
-// has them on disk. Keepers use it for the images that they write, and the
-// manager for those that it finds.
+// Package filesum tells the files of a flat directory by size and digest, and has
+// them on disk. Keepers use it for the images that they write, and the manager for
+// those that it finds.
+//
+// The digest of a file of at most [PieceLen] bytes is its SHA-256. That of a larger
+// one is the SHA-256 of the SHA-256s of its pieces of so many bytes, in their
+// order, so that several processors can count a file of memory.
 package filesum
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,54 +20,100 @@ import (
 	"github.com/belljar-sh/belljar/internal/driver"
 )
 
-// Sync lists the files in dir but those that skip says yes to, and has each of
-// them, and the directory, on disk. Digests are counted while the disk writes.
-// Anything but a regular file is an error.
-func Sync(dir string, skip func(name string) bool) (out []driver.File, err error) {
+// Pending is a directory whose files are being counted and brought to disk, both
+// at the same time. Files must be called.
+type Pending struct {
+	synced, counted chan struct{}
+	files           []driver.File
+	syncErr, err    error
+}
+
+// Start begins with the files in dir but those that skip says yes to. Anything
+// but a regular file is an error.
+func Start(dir string, skip func(name string) bool) *Pending {
+	p := &Pending{synced: make(chan struct{}), counted: make(chan struct{})}
+	open, err := openAll(dir, skip)
+	if err != nil {
+		p.err, p.syncErr = err, err
+		close(p.synced)
+		close(p.counted)
+		return p
+	}
+	go func() {
+		defer close(p.synced)
+		for _, f := range open {
+			p.syncErr = errors.Join(p.syncErr, f.Sync())
+		}
+		p.syncErr = errors.Join(p.syncErr, SyncPath(dir))
+	}()
+	go func() {
+		defer close(p.counted)
+		for _, f := range open {
+			sum, size, err := digestFile(f)
+			p.err = errors.Join(p.err, err)
+			p.files = append(p.files, driver.File{Name: filepath.Base(f.Name()), Size: size, SHA256: sum})
+		}
+		<-p.synced
+		for _, f := range open {
+			f.Close()
+		}
+	}()
+	return p
+}
+
+// Synced waits until all of it is on disk.
+func (p *Pending) Synced() error {
+	<-p.synced
+	return p.syncErr
+}
+
+// Files waits for all of it and returns the files by name.
+func (p *Pending) Files() ([]driver.File, error) {
+	<-p.counted
+	<-p.synced
+	if err := errors.Join(p.err, p.syncErr); err != nil {
+		return nil, err
+	}
+	return p.files, nil
+}
+
+// Sync is Start and Files.
+func Sync(dir string, skip func(name string) bool) ([]driver.File, error) {
+	return Start(dir, skip).Files()
+}
+
+// openAll opens the files in dir, by name.
+func openAll(dir string, skip func(name string) bool) (out []*os.File, err error) {
+	defer func() {
+		if err != nil {
+			for _, f := range out {
+				f.Close()
+			}
+		}
+	}()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
+	slices.SortFunc(entries, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	for _, e := range entries {
 		if skip != nil && skip(e.Name()) {
 			continue
 		}
-		f, err := fileOf(dir, e.Name())
+		f, err := Open(filepath.Join(dir, e.Name()))
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		out = append(out, f)
+		info, err := f.Stat()
+		if err == nil && !info.Mode().IsRegular() {
+			err = fmt.Errorf("%s is no regular file", e.Name())
+		}
+		if err != nil {
+			return out, err
+		}
 	}
-	slices.SortFunc(out, func(a, b driver.File) int { return strings.Compare(a.Name, b.Name) })
-	return out, SyncPath(dir)
-}
-
-func fileOf(dir, name string) (driver.File, error) {
-	file, err := Open(filepath.Join(dir, name))
-	if err != nil {
-		return driver.File{}, err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return driver.File{}, err
-	}
-	if !info.Mode().IsRegular() {
-		return driver.File{}, fmt.Errorf("%s is no regular file", name)
-	}
-	synced := make(chan error, 1)
-	go func() { synced <- file.Sync() }()
-	sum, err := Digest(file)
-	return driver.File{Name: name, Size: info.Size(), SHA256: sum}, errors.Join(err, <-synced)
-}
-
-// Digest returns the SHA-256, in hexadecimal, of what r holds.
-func Digest(r io.Reader) (string, error) {
-	h := sha256.New()
-	if _, err := io.CopyBuffer(h, struct{ io.Reader }{r}, make([]byte, 1<<20)); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return out, nil
 }
 
 // Open opens a file that must not be a link, without waiting for a pipe.

@@ -74,13 +74,21 @@ func (b *box) checkpoint(ctx context.Context, req *wire.Checkpoint, t *timeline)
 	b.k.crash(AfterCheckpoint)
 	done := &wire.Checkpointed{}
 	if err == nil && !req.Keep {
-		if done.Files, err = b.settle(req, t); err == nil {
+		counting := b.settle(req)
+		step = t.start("sync")
+		err = counting.synced()
+		step()
+		if err == nil {
 			step = t.start("end")
 			conn.Close()
 			err = b.remove(ctx)
 			step()
-			return done, err
+			defer t.start("count")()
+			var cerr error
+			done.Files, cerr = counting.files()
+			return done, errors.Join(err, cerr)
 		}
+		_, _ = counting.files() // it has failed already
 		err = errors.Join(err, c.goOn(ctx))
 	}
 	step = t.start("hello")
@@ -93,24 +101,42 @@ func (b *box) checkpoint(ctx context.Context, req *wire.Checkpoint, t *timeline)
 	if err != nil {
 		return nil, err
 	}
-	done.Files, err = b.settle(req, t)
+	if !req.Passing {
+		defer t.start("sync")()
+		done.Files, err = b.settle(req).files()
+	}
 	return done, err
 }
 
-// settle has an image on disk and counts what it holds.
-func (b *box) settle(req *wire.Checkpoint, t *timeline) ([]driver.File, error) {
-	if req.Passing {
-		return nil, nil
-	}
-	defer t.start("sync")()
-	files, err := filesum.Sync(req.Dir, nil)
+// settling is an image that is being brought to disk and counted.
+type settling struct {
+	dir  string
+	sum  *filesum.Pending
+	done func()
+}
+
+// settle has an image on disk and counts what it holds. Files must be called.
+func (b *box) settle(req *wire.Checkpoint) *settling {
+	done := allProcessors()
+	return &settling{req.Dir, filesum.Start(req.Dir, nil), done}
+}
+
+func (s *settling) synced() error { return s.explain(s.sum.Synced()) }
+
+func (s *settling) files() ([]driver.File, error) {
+	defer s.done()
+	files, err := s.sum.Files()
+	return files, s.explain(err)
+}
+
+func (s *settling) explain(err error) error {
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return nil, sandbox.Errorf(sandbox.ResourceExhausted, "there is no room for the sandbox's image").WithField("image", req.Dir).WithCause(err)
-	case err != nil:
-		return nil, sandbox.Errorf(sandbox.Internal, "the sandbox's image cannot be brought to disk: %w", err).WithField("image", req.Dir)
+		return sandbox.Errorf(sandbox.ResourceExhausted, "there is no room for the sandbox's image").WithField("image", s.dir).WithCause(err)
 	}
-	return files, nil
+	return sandbox.Errorf(sandbox.Internal, "the sandbox's image cannot be brought to disk: %w", err).WithField("image", s.dir)
 }
 
 // saver is how an instance is saved and, when it has been left stopped, goes on.

@@ -3,8 +3,6 @@ package image
 import (
 	"archive/tar"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io"
 	"math"
@@ -74,11 +72,11 @@ func (s *Store) writeFile(ctx context.Context, t *tar.Writer, id sandbox.ID, f F
 	if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.Name, Size: f.Size, Mode: 0o600, Format: tar.FormatPAX}); err != nil {
 		return err
 	}
-	h := sha256.New()
+	h := filesum.NewHash()
 	if err := copyAll(ctx, io.MultiWriter(t, h), io.LimitReader(file, f.Size)); err != nil {
 		return err
 	}
-	if hex.EncodeToString(h.Sum(nil)) != f.SHA256 {
+	if h.Hex() != f.SHA256 {
 		return damaged(s.Path(id), f.Name, "has changed since it was written")
 	}
 	return nil
@@ -201,7 +199,7 @@ func readFile(ctx context.Context, t *tar.Reader, dir string, f File) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	sum := sha256.New()
+	sum := filesum.NewHash()
 	out := &sparse{file: file}
 	if err := copyAll(ctx, io.MultiWriter(sum, out), t); err != nil {
 		if full := failed("cannot be written", "", err); sandbox.KindOf(full) == sandbox.ResourceExhausted || ctx.Err() != nil {
@@ -209,7 +207,7 @@ func readFile(ctx context.Context, t *tar.Reader, dir string, f File) (err error
 		}
 		return badArchive("it is cut off or damaged").WithCause(err)
 	}
-	if hex.EncodeToString(sum.Sum(nil)) != f.SHA256 {
+	if sum.Hex() != f.SHA256 {
 		return badArchive("its file " + f.Name + " is not the one that was saved")
 	}
 	return errors.Join(out.end(), file.Sync())
