@@ -166,4 +166,3 @@ func TestRepeats(t *testing.T) {
 		}
 	}
 }
-

@@ -24,7 +24,7 @@ import (
 // and siblingsEnv the environment variable that says how many times; the promise
 // is of 50 rounds.
 const (
-	siblings  = 16
+	siblings    = 16
 	siblingsEnv = "BELLJAR_TEST_SIBLINGS"
 )
 
@@ -186,4 +186,3 @@ func TestSiblings(t *testing.T) {
 	t.Logf("%d restores, %d pairs of each of %d values; hello in the guest %v at the median and %v at most, as seen by the keeper %v",
 		n, pairs, len(seen), took[len(took)/2], took[len(took)-1], hello[len(hello)/2])
 }
-

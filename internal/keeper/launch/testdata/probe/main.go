@@ -151,7 +151,7 @@ func sequence() (isn, secret string, err error) {
 		if n < 40 || buf[0]>>4 != 4 || buf[9] != unix.IPPROTO_TCP {
 			continue
 		}
-		tcp := buf[4*(buf[0]&15):n]
+		tcp := buf[4*(buf[0]&15) : n]
 		v := binary.BigEndian.Uint32(tcp[4:])
 		return fmt.Sprintf("%08x", v), fmt.Sprintf("%08x", v-uint32(now.Nano()>>6)), nil
 	}
