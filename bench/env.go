@@ -26,6 +26,8 @@ type env struct {
 	dir    string
 	rounds int // of each side of a comparison
 	many   int // of create, exec, kill
+	paused int // sandboxes at the same time
+	live   int // sandboxes from one snapshot at the same time
 }
 
 func newEnv(ctx context.Context, bin string, rounds, many int) (*env, error) {

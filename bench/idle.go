@@ -55,6 +55,11 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // startIdle creates n sandboxes whose guest has run one command.
 func (e *env) startIdle(ctx context.Context, c *client.Client, n int) (func(), error) {
+	return e.startAll(ctx, c, sandbox.Spec{}, n)
+}
+
+// startAll creates n sandboxes of spec whose guest has run one command.
+func (e *env) startAll(ctx context.Context, c *client.Client, spec sandbox.Spec, n int) (func(), error) {
 	var ids []string
 	kill := func() {
 		for _, id := range ids {
@@ -62,7 +67,7 @@ func (e *env) startIdle(ctx context.Context, c *client.Client, n int) (func(), e
 		}
 	}
 	for range n {
-		created, err := c.Create(ctx, sandbox.Spec{}, nil)
+		created, err := c.Create(ctx, spec, nil)
 		if err != nil {
 			return kill, unavailable(err)
 		}

@@ -2,7 +2,7 @@
 // the programs of one directory. It prints a table, or JSON for programs, and
 // exits 1 when a promise is broken or a case fails.
 //
-//	go run ./bench --bin bin [--json] [--rounds N] [--many N] [CASE...]
+//	go run ./bench --bin bin [--json] [--rounds N] [--many N] [--paused N] [--live N] [CASE...]
 package main
 
 import (
@@ -42,14 +42,20 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (bool, err
 	asJSON := fs.Bool("json", false, "print JSON")
 	rounds := fs.Int("rounds", harness.Rounds, "how often each side is measured")
 	many := fs.Int("many", 1000, "rounds of create, exec, kill")
+	paused := fs.Int("paused", 300, "sandboxes that are paused at the same time")
+	live := fs.Int("live", 100, "idle sandboxes from one snapshot at the same time")
 	if err := fs.Parse(args); err != nil {
 		return false, err
+	}
+	if min(*rounds, *many, *paused, *live) < 1 {
+		return false, errors.New("rounds and counts are at least 1")
 	}
 	e, err := newEnv(ctx, *bin, *rounds, *many)
 	if err != nil {
 		return false, err
 	}
 	defer e.Close()
+	e.paused, e.live = *paused, *live
 	cases, err := choose(e.cases(), fs.Args())
 	if err != nil {
 		return false, err
@@ -76,6 +82,10 @@ func (e *env) cases() []harness.Case {
 		{Name: "resume", Summary: "pause and resume against a cold start", Run: e.resume},
 		{Name: "claim", Summary: "what waits ready in a pool, to the end of a first command", Run: e.claim},
 		{Name: "resume-booted", Summary: "resume into a kernel that waits booted in a pool", Run: e.resumeBooted},
+		{Name: "pages", Summary: "resume until all of 256 MiB has been read, against a copy of the pages", Run: e.pages},
+		{Name: "fork", Summary: "eight copies against one checkpoint and one resume", Run: e.fork},
+		{Name: "paused", Summary: "what many paused sandboxes cost the host", Run: e.pausedMany},
+		{Name: "live", Summary: "memory of many idle sandboxes from one snapshot", Run: e.liveMany},
 		{Name: "neighbour", Summary: "exec of a sandbox while another attacks their keeper", Run: e.neighbour},
 		{Name: "rounds", Summary: "many rounds of create, exec, kill", Run: e.manyRounds},
 	}

@@ -39,6 +39,8 @@ var roles = map[string]func(ctx context.Context, args []string) error{
 	"channel":  serveChannel,
 	"idle":     idle,
 	"hold":     hold,
+	"touch":    touch,
+	"await":    await,
 }
 
 func main() {
@@ -210,8 +212,9 @@ func idle(ctx context.Context, _ []string) error {
 	return nil
 }
 
-// hold fills N bytes of memory with what is no zeros, makes a file when that
-// is done, and keeps them.
+// hold fills N bytes of memory with what is no zeros, writes its number into a
+// file when that is done, and keeps them. On SIGUSR1 it reads all of them and
+// makes the file FILE.touched.
 func hold(ctx context.Context, args []string) error {
 	n, err := number(args, 0)
 	if err != nil {
@@ -225,10 +228,78 @@ func hold(ctx context.Context, args []string) error {
 	if err := pattern.Write(&kept, n); err != nil {
 		return err
 	}
-	if err := os.WriteFile(args[1], nil, 0o644); err != nil {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
+	if err := writeWhole(args[1], strconv.Itoa(os.Getpid())); err != nil {
 		return err
 	}
-	<-ctx.Done()
-	_, err = kept.WriteTo(io.Discard)
-	return err
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-asked:
+			if err := writeWhole(args[1]+touched, strconv.Itoa(readPages(kept.Bytes()))); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+const touched = ".touched"
+
+// writeWhole has a file appear with all that is in it.
+func writeWhole(path, text string) error {
+	if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// readPages reads a byte of each page.
+func readPages(b []byte) (sum int) {
+	for i := 0; i < len(b); i += os.Getpagesize() {
+		sum += int(b[i])
+	}
+	return sum
+}
+
+// touch has the process that wrote FILE read all that it holds.
+func touch(ctx context.Context, args []string) error {
+	if len(args) < 1 {
+		return errors.New("no file")
+	}
+	text, err := os.ReadFile(args[0])
+	if err != nil {
+		return err
+	}
+	pid, err := strconv.Atoi(string(text))
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(args[0] + touched); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := syscall.Kill(pid, syscall.SIGUSR1); err != nil {
+		return err
+	}
+	return await(ctx, []string{args[0] + touched})
+}
+
+// await returns when FILE is there.
+func await(ctx context.Context, args []string) error {
+	if len(args) < 1 {
+		return errors.New("no file")
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(args[0]); err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
