@@ -72,10 +72,10 @@ func gvisorIn(info *debug.BuildInfo) string {
 		if m.Path != "gvisor.dev/gvisor" {
 			continue
 		}
-		if m.Replace != nil {
-			return m.Replace.Path + "@" + m.Replace.Version
+		if m.Replace == nil {
+			return m.Version
 		}
-		return m.Version
+		return strings.TrimSuffix(m.Replace.Path+"@"+m.Replace.Version, "@")
 	}
 	return ""
 }

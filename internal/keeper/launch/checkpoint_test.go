@@ -34,9 +34,14 @@ type saver struct {
 
 func newSaver(t *testing.T, crash keeper.CrashPoint) *saver {
 	t.Helper()
+	return newSaverOf(t, testenv.Bin(t), crash)
+}
+
+// newSaverOf is newSaver with the programs in bin.
+func newSaverOf(t *testing.T, bin string, crash keeper.CrashPoint) *saver {
+	t.Helper()
 	testenv.NeedBoundary(t, sandbox.GVisor)
 	w := setup(t)
-	bin := testenv.Bin(t)
 	w.Engine, w.Crash = filepath.Join(bin, "belljar-engine"), crash
 	p := begin(t, w.Options)
 	s := &saver{Client: p.Client(), t: t, req: createReq(), opts: w.Options, done: p.Done()}
