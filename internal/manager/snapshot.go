@@ -236,6 +236,9 @@ func (m *Manager) saveLive(ctx context.Context, e *entry, dir, why string, kind 
 	if err != nil {
 		if ctx.Err() == nil {
 			m.log.Warn("a sandbox could not be saved", "sandbox", e.id, "err", err, "cause", sandbox.AsError(err).Unwrap())
+			if rerr := image.Empty(dir); rerr != nil { // it may have filled the disk, and the journal needs some
+				m.log.Warn("a sandbox's half image was not removed", "sandbox", e.id, "err", rerr)
+			}
 			m.settlePausing(ctx, e, sandbox.KindOf(err) != sandbox.Unavailable)
 		}
 		return nil, 0, err

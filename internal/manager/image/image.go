@@ -78,6 +78,16 @@ func (s *Store) Begin(id sandbox.ID) (string, error) {
 	return s.Draft(id), nil
 }
 
+// Empty removes what has been written of an image into dir, which stays.
+func Empty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	errs := []error{err}
+	for _, e := range entries {
+		errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))
+	}
+	return errors.Join(errs...)
+}
+
 // Seal writes the manifest of a draft that a driver has completed, and has all of
 // it on disk. The list of files is filled in from the draft unless whoever wrote
 // them has told it. It may be called again.
