@@ -183,6 +183,7 @@ func (m *Manager) resumed(ctx context.Context, e *entry, made *launched) error {
 		return err
 	}
 	m.crash(CrashResumeDone)
+	m.log.Info("a sandbox was resumed", "sandbox", e.id, "origin", made.origin, "steps", steps(made.Timeline))
 	m.noteHooks(e, made)
 	m.removeImage(e)
 	m.goOn(e)
