@@ -122,6 +122,7 @@ type Stats struct {
 	CPUTime      time.Duration `json:"cpu_time"`      // consumed since start, in nanoseconds
 	MemoryBytes  int64         `json:"memory_bytes"`  // in use, guest kernel included
 	MemoryLimit  int64         `json:"memory_limit"`  // 0: none
+	DiskBytes    int64         `json:"disk_bytes"`    // that files it has written take, where they are on a disk
 	OOMKills     int64         `json:"oom_kills"`     // of the sandbox's cgroup
 	Tasks        int64         `json:"tasks"`         // host threads, guest kernel included
 	ReadBytes    int64         `json:"read_bytes"`    // carried by the channels to the host

@@ -85,6 +85,7 @@ func (a *app) subcommands() []subcommand {
 		{"template", []string{"pool"}, a.poolCommand},
 		{"machine", []string{"doctor"}, a.doctorCommand},
 		{"machine", []string{"bench"}, a.benchCommand},
+		{"machine", []string{"system"}, a.systemCommand},
 		{"machine", []string{"daemon"}, a.daemonCommand},
 		{"machine", []string{"version"}, a.versionCommand},
 		{"machine", []string{"completion"}, a.completionCommand},

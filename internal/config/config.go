@@ -38,6 +38,7 @@ const (
 	images     = "images"
 	snapshots  = "snapshots"
 	pools      = "pools.json"
+	quota      = "quota.json"
 	forks      = "forks"
 	prepared   = "prepared"
 	key        = "installation.key"
@@ -62,6 +63,9 @@ func (d Dirs) Images() string { return filepath.Join(d.State, images) }
 
 // Pools holds the sizes of the daemon's warm pools.
 func (d Dirs) Pools() string { return filepath.Join(d.State, pools) }
+
+// Quota holds the bounds of what the daemon saves.
+func (d Dirs) Quota() string { return filepath.Join(d.State, quota) }
 
 // Snapshots holds snapshots, by their ID.
 func (d Dirs) Snapshots() string { return filepath.Join(d.State, snapshots) }

@@ -131,7 +131,7 @@ func (d *daemon) open(ctx context.Context) error {
 	d.m, err = manager.Open(ctx, manager.Options{
 		Keepers: d.o.Keepers, Templates: d.o.Templates, Journal: d.journal,
 		Boundaries: d.o.Boundaries, Guest: d.o.Guest, Build: d.o.Build,
-		LogDir: d.o.Dirs.Logs(), PoolFile: d.o.Dirs.Pools(), Log: d.o.Log, Crash: d.crash(),
+		LogDir: d.o.Dirs.Logs(), PoolFile: d.o.Dirs.Pools(), QuotaFile: d.o.Dirs.Quota(), Database: d.o.Dirs.Database(), Log: d.o.Log, Crash: d.crash(),
 		Images: image.New(d.o.Dirs.Images(), key), Snapshots: image.New(d.o.Dirs.Snapshots(), key), Forks: image.New(d.o.Dirs.Forks(), key),
 		Prepared: image.New(d.o.Dirs.Prepared(), key),
 	})

@@ -261,15 +261,23 @@ func (m *Manager) collect() {
 		if i < m.maxDead && time.Since(d.at) < deadLife {
 			continue
 		}
-		if m.o.Journal != nil {
-			if err := m.o.Journal.Forget(m.ctx, d.e.id); err != nil {
-				m.log.Warn("a dead record was not forgotten", "sandbox", d.e.id, "err", err)
-				return
-			}
+		if err := m.forget(m.ctx, d.e); err != nil {
+			m.log.Warn("a dead record was not forgotten", "sandbox", d.e.id, "err", err)
+			return
 		}
-		m.mu.Lock()
-		delete(m.byID, d.e.id)
-		m.mu.Unlock()
-		m.removeLog(d.e.id)
 	}
+}
+
+// forget removes the record of a dead sandbox, and its logs.
+func (m *Manager) forget(ctx context.Context, e *entry) error {
+	if m.o.Journal != nil {
+		if err := m.o.Journal.Forget(ctx, e.id); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	delete(m.byID, e.id)
+	m.mu.Unlock()
+	m.removeLog(e.id)
+	return nil
 }

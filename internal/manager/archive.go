@@ -52,11 +52,17 @@ func (m *Manager) LoadSnapshot(ctx context.Context, r io.Reader, name string) (s
 		}
 		s.names = []string{full}
 	}
-	reserved := false
+	reserved, release := false, func() {}
+	defer func() { release() }()
 	manifest, err := m.o.Snapshots.ReadArchive(ctx, r, func(f *image.Manifest) error {
 		if err := m.acceptable(f); err != nil {
 			return err
 		}
+		free, err := m.roomFor(ctx, f.Bytes(), true)
+		if err != nil {
+			return err
+		}
+		release = free
 		s.id = f.Snapshot
 		reserved = true
 		if err := m.snaps.reserve(s); err != nil {

@@ -34,10 +34,12 @@ func (m *Manager) Fork(ctx context.Context, ref string, count int, name string) 
 		return nil, 0, err
 	}
 	id := sandbox.NewID()
+	m.setForking(id, true)
 	defer func() {
 		if err := m.o.Forks.Remove(id); err != nil {
 			m.log.Warn("the image of a fork was not removed", "sandbox", e.id, "err", err)
 		}
+		m.setForking(id, false)
 	}()
 	from, stopped, err := m.forkImage(ctx, e, id)
 	if err != nil {
@@ -46,6 +48,18 @@ func (m *Manager) Fork(ctx context.Context, ref string, count int, name string) 
 	m.crash(CrashForkSaved)
 	out, err := m.forks(ctx, from, names)
 	return out, stopped, err
+}
+
+// setForking notes that the image of a fork is at work, so that nobody takes it for
+// a leftover.
+func (m *Manager) setForking(id sandbox.ID, is bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if is {
+		m.forking[id] = true
+	} else {
+		delete(m.forking, id)
+	}
 }
 
 // forkNames names the copies, and refuses what cannot be before anything is done.
@@ -92,6 +106,11 @@ type forking struct {
 }
 
 func (f *forking) live(ctx context.Context) error {
+	release, err := f.m.room(ctx, f.e, sandbox.KindMemory, false)
+	if err != nil {
+		return err
+	}
+	defer release()
 	dir, err := f.m.o.Forks.Begin(f.id)
 	if err != nil {
 		return err

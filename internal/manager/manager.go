@@ -29,6 +29,7 @@ type Options struct {
 	// sandbox.DefaultLimits.
 	Defaults sandbox.Limits
 	LogDir   string // captured output; empty: capture is unsupported
+	Database string // path of the journal, of which the size is told; empty: it is not
 	// Images, Snapshots and Forks keep the images of paused sandboxes, those of
 	// snapshots, and those that forks are made from, which last no longer than
 	// that. nil, all three: none of it is supported.
@@ -37,7 +38,9 @@ type Options struct {
 	// templates are unsupported.
 	Prepared *image.Store
 	PoolFile string // with the sizes of pools; empty: none is kept
-	Log      *slog.Logger
+	// QuotaFile has the bounds of what is saved. Empty: none can be set.
+	QuotaFile string
+	Log       *slog.Logger
 	// Crash, when set, is called at every crash point. Tests only.
 	Crash func(point string)
 }
@@ -58,13 +61,15 @@ type Manager struct {
 	can     capabilities
 	pool    *pool.Pool // nil: none is kept
 	draws   draws
+	quotas  quotas
 	ids     []byte // what machine IDs are made with, besides a sandbox's ID
 
-	mu     sync.Mutex
-	byID   map[sandbox.ID]*entry
-	byName map[string]*entry // the living ones
-	closed bool
-	queued int // creates that wait for a token
+	mu      sync.Mutex
+	byID    map[sandbox.ID]*entry
+	byName  map[string]*entry // the living ones
+	closed  bool
+	queued  int                 // creates that wait for a token
+	forking map[sandbox.ID]bool // images of forks that are at work
 
 	maxDead int // records of dead sandboxes that are kept
 }
@@ -85,7 +90,7 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	o.Defaults = o.Defaults.Merge(sandbox.DefaultLimits(runtime.NumCPU()))
 	m := &Manager{
 		o: o, log: o.Log,
-		byID: map[sandbox.ID]*entry{}, byName: map[string]*entry{},
+		byID: map[sandbox.ID]*entry{}, byName: map[string]*entry{}, forking: map[sandbox.ID]bool{},
 		// Booting is mostly CPU: more at once than this only makes all slower.
 		creates: make(chan struct{}, max(4, 2*runtime.NumCPU())),
 		maxDead: deadCount,
@@ -98,7 +103,7 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	m.ids = m.machineKey()
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if o.Journal != nil {
-		if err := errors.Join(m.recallSnapshots(), m.adopt(ctx)); err != nil {
+		if err := errors.Join(m.loadQuota(), m.recallSnapshots(), m.adopt(ctx)); err != nil {
 			m.cancel()
 			m.wg.Wait()
 			return nil, err

@@ -89,6 +89,11 @@ func (m *Manager) pauseNow(ctx context.Context, e *entry, p pausing) error {
 		return sandbox.Errorf(sandbox.Conflict, "the sandbox lives only as long as its command, which a pause without memory ends").
 			WithField("memory", "false").WithHint("pause it with its memory, or kill it")
 	}
+	release, err := m.room(ctx, e, p.kind, true)
+	if err != nil {
+		return err
+	}
+	defer release()
 	dir, err := m.images.Begin(e.id)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belljar-sh/belljar/internal/driver"
 	guest "github.com/belljar-sh/belljar/internal/guest/wire"
 	"github.com/belljar-sh/belljar/internal/manager/image"
 	"github.com/belljar-sh/belljar/sandbox"
@@ -96,13 +97,16 @@ func (m *Manager) preparedID(t sandbox.Template, spec sandbox.Spec) (sandbox.ID,
 	if err != nil {
 		return "", err
 	}
-	l, e := spec.Limits.Merge(m.o.Defaults), explicit(spec.Limits)
+	return m.imageOf(t, is.Effective, spec.Limits.Merge(m.o.Defaults), explicit(spec.Limits))
+}
+
+func (m *Manager) imageOf(t sandbox.Template, b sandbox.Boundary, l sandbox.Limits, e driver.Explicit) (sandbox.ID, error) {
 	l.Processes, l.OutputBytes, e.Processes = 0, 0, false // held by the guest, told by hello
-	b, err := json.Marshal([]any{m.o.Build, is.Effective, t.Name, t.Kind, t.Digest, t.CreatedAt.UTC(), t.Start, t.Ready, l, e})
+	text, err := json.Marshal([]any{m.o.Build, b, t.Name, t.Kind, t.Digest, t.CreatedAt.UTC(), t.Start, t.Ready, l, e})
 	if err != nil {
 		return "", sandbox.Errorf(sandbox.Internal, "a template cannot be named: %w", err).WithField("template", t.Name)
 	}
-	return sandbox.HashID(sha256.Sum256(b)), nil
+	return sandbox.HashID(sha256.Sum256(text)), nil
 }
 
 // preparedImage returns the image of a template, and has it made when there is
@@ -197,6 +201,11 @@ func (m *Manager) prepareNow(ctx context.Context, t sandbox.Template, spec sandb
 		return err
 	}
 	m.crash(CrashPreparedReady)
+	release, err := m.room(ctx, c.e, sandbox.KindMemory, false)
+	if err != nil {
+		return err
+	}
+	defer release()
 	dir, err := m.o.Prepared.Begin(id)
 	if err != nil {
 		return err
@@ -310,13 +319,22 @@ func (m *Manager) sweepPrepared(ctx context.Context) {
 	}
 	err := m.o.Prepared.Sweep(func(id sandbox.ID) bool {
 		manifest, err := m.o.Prepared.Manifest(id)
-		if err != nil || m.compatible(ctx, manifest) != nil {
-			return false
-		}
-		t, err := m.findTemplate(ctx, manifest.Template.Name)
-		return err == nil && t.Start != ""
+		return err == nil && m.wouldPrepare(ctx, manifest)
 	})
 	if err != nil {
 		m.log.Warn("images of templates were not removed", "err", err)
 	}
+}
+
+// wouldPrepare tells whether a template would make the image again, just so.
+func (m *Manager) wouldPrepare(ctx context.Context, f *image.Manifest) bool {
+	if m.compatible(ctx, f) != nil {
+		return false
+	}
+	t, err := m.findTemplate(ctx, f.Template.Name)
+	if err != nil || t.Start == "" {
+		return false
+	}
+	id, err := m.imageOf(t, f.Boundary, f.Limits, f.Explicit)
+	return err == nil && id == f.ID()
 }

@@ -27,6 +27,11 @@ func (t *taking) directory(ctx context.Context) error {
 	m := t.m
 	ctx, cancel := context.WithTimeout(ctx, imageTime)
 	defer cancel()
+	release, err := m.roomFor(ctx, 0, true)
+	if err != nil {
+		return err
+	}
+	defer release()
 	dir, err := m.o.Snapshots.Begin(t.s.id)
 	if err != nil {
 		return err

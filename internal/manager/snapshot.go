@@ -169,6 +169,11 @@ func (m *Manager) saving(ctx context.Context, e *entry, live, paused func(ctx co
 
 // live has a running sandbox saved and go on.
 func (t *taking) live(ctx context.Context) (err error) {
+	release, err := t.m.room(ctx, t.e, t.Kind, true)
+	if err != nil {
+		return err
+	}
+	defer release()
 	dir, err := t.m.o.Snapshots.Begin(t.s.id)
 	if err != nil {
 		return err

@@ -148,7 +148,7 @@ func (s *Server) stats(w http.ResponseWriter, r *http.Request) error {
 	st, err := s.m.Stats(r.Context(), r.PathValue("ref"))
 	h := st.Host
 	return answer(w, http.StatusOK, api.Stats{
-		CPUTime: h.CPUTime, MemoryBytes: h.MemoryBytes, MemoryLimit: h.MemoryLimit, OOMKills: h.OOMKills,
+		CPUTime: h.CPUTime, MemoryBytes: h.MemoryBytes, MemoryLimit: h.MemoryLimit, DiskBytes: h.DiskBytes, OOMKills: h.OOMKills,
 		Tasks: h.Tasks, ReadBytes: h.ReadBytes, WrittenBytes: h.WrittenBytes, EgressRefused: h.EgressRefused, Guest: st.Guest,
 	}, err)
 }

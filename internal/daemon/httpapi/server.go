@@ -146,6 +146,10 @@ func (s *Server) routes() map[string]handler {
 		"GET /pools":               s.pools,
 		"PUT /pools/{template}":    s.setPool,
 		"DELETE /pools/{template}": s.removePool,
+		"GET /system/df":           s.diskUse,
+		"POST /system/prune":       s.prune,
+		"GET /system/quota":        s.quota,
+		"PUT /system/quota":        s.setQuota,
 		"GET /info":                s.info,
 		"POST /stop":               s.stop,
 	}

@@ -102,6 +102,7 @@ var known = []any{
 	gen.CreateRequest{}, gen.Created{}, gen.Start{}, gen.Stats{}, gen.Info{}, gen.TimeoutRequest{}, gen.ErrorBody{},
 	gen.SandboxList{}, gen.ProcessList{}, gen.EntryList{}, gen.TemplateList{},
 	gen.PoolRequest{}, gen.PoolList{}, sandbox.Pool{},
+	sandbox.DiskItem{}, sandbox.DiskUse{}, sandbox.DiskQuota{}, sandbox.Pruned{}, gen.PruneRequest{}, gen.QuotaRequest{},
 }
 
 func TestFieldsAreThoseOfTheDocument(t *testing.T) {
@@ -185,6 +186,8 @@ var bodies = map[string]string{
 	"POST /sandboxes/{ref}/fork":                       `{"count":2}`,
 	"PUT /sandboxes/{ref}/timeout":                     `{"timeout":5}`,
 	"PUT /pools/{template}":                            `{"ready":1}`,
+	"POST /system/prune":                               `{"dry_run":true}`,
+	"PUT /system/quota":                                `{"kept_bytes":0}`,
 	"POST /sandboxes/{ref}/processes/{process}/ack":    `{"stdout":1,"stderr":0}`,
 	"POST /sandboxes/{ref}/processes/{process}/resize": `{"cols":80,"rows":24}`,
 	"POST /sandboxes/{ref}/processes/{process}/signal": `{"signal":15}`,

@@ -38,6 +38,7 @@ type creation struct {
 	sentry *role
 	gofer  *role    // nil without shares
 	tree   *os.File // the root's lower layer
+	store  *os.File // what it writes; nil in memory
 	mark   rootMark
 	since  int64         // when the tree was made
 	root   *net.UnixConn // our end of the sentry's connection for the root
@@ -218,6 +219,10 @@ func (c *creation) giveFiles(r *role) error {
 	}
 	upper := "memory"
 	if store, err := openStore(c.req.Dir, "/var/tmp"); err == nil {
+		if err := c.keepStore(store); err != nil {
+			store.Close()
+			return err
+		}
 		r.give("gofer-filestore-fds", store)
 		upper, c.stored = "anon", true
 	}
@@ -270,6 +275,18 @@ func (c *creation) serveRoot() error {
 		return err
 	}
 	go serveRoot(c.guest, tree, c.ids)
+	return nil
+}
+
+// keepStore keeps a descriptor of the file that holds what the sandbox writes, to
+// tell how much that is.
+func (c *creation) keepStore(store *os.File) error {
+	fd, err := unix.FcntlInt(store.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	c.store = os.NewFile(uintptr(fd), "store")
+	c.onUndo(func() { c.store.Close() })
 	return nil
 }
 

@@ -39,6 +39,7 @@ type Instance struct {
 
 	gvisor  string   // version of the module
 	tree    *os.File // the root's lower layer
+	store   *os.File // what it has written; nil in memory
 	since   int64    // when the tree was made, in nanoseconds of the host's clock
 	mark    rootMark // of the directory that it is made of
 	sentry  *exec.Cmd
@@ -70,7 +71,7 @@ func (i *Instance) adopt(c *creation) {
 	i.cg, i.limits, i.conns, i.ctl, i.log = c.cg, c.limits, c.conns, c.ctl, c.log
 	i.cpus, i.memory = cpusSeen(c.req.Limits.CPUs), c.req.Limits.MemoryBytes
 	i.sentry, i.stored = c.sentry.cmd, c.stored
-	i.tree, i.mark, i.since = c.tree, c.mark, c.since
+	i.tree, i.mark, i.since, i.store = c.tree, c.mark, c.since, c.store
 	d := c.d
 	i.onGone = func() { d.gone.Store(i.id, true) }
 	if c.gofer != nil {
@@ -211,6 +212,9 @@ func (i *Instance) Destroy(ctx context.Context) error {
 	}
 	i.ctl.close()
 	i.tree.Close()
+	if i.store != nil {
+		i.store.Close()
+	}
 	i.slot.release()
 	i.gone = true
 	i.onGone()

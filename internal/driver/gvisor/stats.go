@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/belljar-sh/belljar/sandbox"
@@ -38,6 +39,11 @@ func (i *Instance) Stats(ctx context.Context) (sandbox.Stats, error) {
 	}
 	if s.Tasks, err = i.cg.tasks(); err != nil {
 		s.Tasks = procs.Tasks
+	}
+	if i.store != nil {
+		if info, err := i.store.Stat(); err == nil { // closed when it is gone
+			s.DiskBytes = info.Sys().(*syscall.Stat_t).Blocks * 512
+		}
 	}
 	for _, l := range i.limits {
 		if l.Name == sandbox.LimitMemory && l.Enforced {

@@ -45,6 +45,18 @@ type Created struct {
 	StartError *Error `json:"start_error,omitempty"`
 }
 
+// DiskItem One thing on disk.
+type DiskItem = sandbox.DiskItem
+
+// DiskKind What a thing on disk is of.
+type DiskKind = sandbox.DiskKind
+
+// DiskQuota What bounds that which is saved on disk.
+type DiskQuota = sandbox.DiskQuota
+
+// DiskUse What takes disk.
+type DiskUse = sandbox.DiskUse
+
 // Entry A file inside a sandbox. A path that is not UTF-8 is in raw_path.
 type Entry = wire.Entry
 
@@ -182,6 +194,27 @@ type ProcessList struct {
 	Processes []Process `json:"processes"`
 }
 
+// PruneRequest What is to be removed.
+type PruneRequest struct {
+	// All Snapshots without a name as well.
+	All bool `json:"all,omitempty"`
+
+	// DryRun Only tell what would go.
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// Pruned What a prune has removed, or would.
+type Pruned = sandbox.Pruned
+
+// QuotaRequest Bounds to set; one that is left out stays as it is.
+type QuotaRequest struct {
+	// FreeBytes What stays free on the disk.
+	FreeBytes *int64 `json:"free_bytes,omitempty"`
+
+	// KeptBytes What paused sandboxes and snapshots may take together; 0: no bound but the disk.
+	KeptBytes *int64 `json:"kept_bytes,omitempty"`
+}
+
 // Report What one boundary needs and whether this host has it.
 type Report = driver.Report
 
@@ -280,6 +313,9 @@ type State = sandbox.State
 type Stats struct {
 	// CPUTime Nanoseconds since the start.
 	CPUTime time.Duration `json:"cpu_time"`
+
+	// DiskBytes What the files that it has written take, where they are on a disk.
+	DiskBytes int64 `json:"disk_bytes"`
 
 	// EgressRefused Connections that the sandbox asked for and did not get.
 	EgressRefused int64 `json:"egress_refused"`
