@@ -55,7 +55,12 @@ func (h *home) own(ctx context.Context) ([]*start, error) {
 		return nil, err
 	}
 	all := []*start{h.run(), h.exec(running)}
-	all = append(all, h.create(sandbox.OriginCold, coldLimits), h.create(sandbox.OriginBooted, bootedLimits), h.create(sandbox.OriginReady, readyLimits))
+	for _, of := range []struct {
+		origin sandbox.Origin
+		limits sandbox.Limits
+	}{{sandbox.OriginCold, coldLimits}, {sandbox.OriginBooted, bootedLimits}, {sandbox.OriginReady, readyLimits}} {
+		all = append(all, h.claim(of.origin, of.limits), h.create(of.origin, of.limits))
+	}
 	all = append(all, h.resume(sandbox.OriginCold, cold), h.resume(sandbox.OriginBooted, booted), h.fromSnapshot(string(snapshot.ID)), h.fork(forked))
 	for _, s := range all {
 		s.ours = true
@@ -88,30 +93,61 @@ func (h *home) exec(id string) *start {
 	}}
 }
 
-func (h *home) create(origin sandbox.Origin, l sandbox.Limits) *start {
-	claim := &part{name: "claim, " + string(origin), what: "create over the API: the guest has answered"}
-	s := &start{name: "create, " + string(origin), what: "create over the API, to the end of echo"}
+// claim makes a sandbox and no process in it.
+func (h *home) claim(origin sandbox.Origin, l sandbox.Limits) *start {
+	name := "claim, " + string(origin)
 	if origin == sandbox.OriginCold {
-		claim.name = "create alone, cold"
+		name = "create alone, cold"
 	}
-	s.within = []*part{claim}
-	s.once = func(ctx context.Context) (time.Duration, error) {
+	return &start{name: name, what: "create over the API: the guest has answered", once: func(ctx context.Context) (time.Duration, error) {
 		if err := h.settle(ctx); err != nil {
 			return 0, err
 		}
 		began := time.Now()
 		made, err := h.c.Create(ctx, h.spec(l), nil)
-		claimed := time.Since(began)
+		took := time.Since(began)
 		if err != nil {
 			return 0, err
 		}
-		id := string(made.Sandbox.ID)
-		err = h.echo(ctx, id)
-		took := time.Since(began)
-		claim.times = append(claim.times, claimed)
-		return took, errors.Join(err, h.kill(ctx, id), expect(origin, made.Sandbox))
+		return took, errors.Join(h.kill(ctx, string(made.Sandbox.ID)), expect(origin, made.Sandbox))
+	}}
+}
+
+// create makes a sandbox that begins with the command.
+func (h *home) create(origin sandbox.Origin, l sandbox.Limits) *start {
+	return &start{name: "create, " + string(origin), what: "create over the API, to the end of echo", once: func(ctx context.Context) (time.Duration, error) {
+		sb, took, err := h.made(ctx, h.spec(l))
+		if err != nil {
+			return 0, err
+		}
+		return took, expect(origin, sb)
+	}}
+}
+
+// made makes a sandbox that begins with the command, and tells how long it took to
+// the end of that. The sandbox is gone afterwards.
+func (h *home) made(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, time.Duration, error) {
+	if err := h.settle(ctx); err != nil {
+		return sandbox.Sandbox{}, 0, err
 	}
-	return s
+	var out, errs bytes.Buffer
+	began := time.Now()
+	made, err := h.c.Create(ctx, spec, &client.Start{ID: "echo", Argv: echo})
+	if err != nil {
+		return sandbox.Sandbox{}, 0, err
+	}
+	id := string(made.Sandbox.ID)
+	var exit sandbox.Exit
+	if made.StartError != nil {
+		err = made.StartError
+	} else {
+		exit, err = h.c.Follow(ctx, id, "echo", client.Streams{Stdout: &out, Stderr: &errs})
+	}
+	took := time.Since(began)
+	if err == nil {
+		err = checkEcho(exit, &out, &errs)
+	}
+	return made.Sandbox, took, errors.Join(err, h.kill(ctx, id))
 }
 
 func (h *home) resume(origin sandbox.Origin, id string) *start {
@@ -139,22 +175,10 @@ func (h *home) resume(origin sandbox.Origin, id string) *start {
 }
 
 func (h *home) fromSnapshot(snapshot string) *start {
-	s := &start{name: "snapshot", what: "create from a snapshot, to the end of echo"}
-	s.once = func(ctx context.Context) (time.Duration, error) {
-		if err := h.settle(ctx); err != nil {
-			return 0, err
-		}
-		began := time.Now()
-		made, err := h.c.Create(ctx, sandbox.Spec{Snapshot: snapshot}, nil)
-		if err != nil {
-			return 0, err
-		}
-		id := string(made.Sandbox.ID)
-		err = h.echo(ctx, id)
-		took := time.Since(began)
-		return took, errors.Join(err, h.kill(ctx, id))
-	}
-	return s
+	return &start{name: "snapshot", what: "create from a snapshot, to the end of echo", once: func(ctx context.Context) (time.Duration, error) {
+		_, took, err := h.made(ctx, sandbox.Spec{Snapshot: snapshot})
+		return took, err
+	}}
 }
 
 func (h *home) fork(id string) *start {
@@ -195,11 +219,15 @@ func each(all []sandbox.Sandbox, f func(sandbox.Sandbox) error) error {
 func (h *home) echo(ctx context.Context, id string) error {
 	var out, errs bytes.Buffer
 	exit, err := h.c.Exec(ctx, id, client.ExecOptions{Argv: echo, Streams: client.Streams{Stdout: &out, Stderr: &errs}})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case exit.Status() != 0 || out.String() != echoed:
-		return fmt.Errorf("echo ended with %d: %s%s", exit.Status(), out.Bytes(), errs.Bytes())
+	}
+	return checkEcho(exit, &out, &errs)
+}
+
+func checkEcho(exit sandbox.Exit, out, errs *bytes.Buffer) error {
+	if exit.Status() != 0 || out.String() != echoed {
+		return fmt.Errorf("echo ended with %d: %s", exit.Status(), brief(out.String()+errs.String()))
 	}
 	return nil
 }
