@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -47,10 +48,10 @@ func (s *Server) initSettle(h *wire.Hello) string {
 	if h.Restored || first && !ownKernel() {
 		s.bindBootID(newBootID())
 	}
-	if s.bootBound {
-		return s.bootID
+	if s.bootID == "" {
+		s.bootID = readBootID()
 	}
-	return readBootID()
+	return s.bootID
 }
 
 // setHostname names the host, for programs that ask the kernel and for those
@@ -85,10 +86,10 @@ func (s *Server) prepareRestore() {
 }
 
 // ownKernel tells whether the sandbox has gVisor's kernel to itself.
-func ownKernel() bool {
+var ownKernel = sync.OnceValue(func() bool {
 	var u unix.Utsname
 	return unix.Uname(&u) == nil && bytes.Contains(u.Release[:], []byte("gvisor"))
-}
+})
 
 // initFirst is done once per boot.
 func (s *Server) initFirst() {

@@ -51,13 +51,18 @@ func (s *Server) prewrite() {
 	for _, name := range []string{"generation", "token"} {
 		s.note(name, "\n")
 	}
+	var there []string
 	for i, path := range s.cfg.MachineIDs {
-		replaceID(path, strings.Repeat("0", 32), i == 0)
+		if replaceID(path, strings.Repeat("0", 32), i == 0) {
+			there = append(there, path)
+		}
 	}
-	if s.cfg.HostnameFile != "" {
-		replaceID(s.cfg.HostnameFile, "sandbox", false)
+	s.cfg.MachineIDs = there // nobody makes another before hello
+	if s.cfg.HostnameFile != "" && !replaceID(s.cfg.HostnameFile, "sandbox", false) {
+		s.cfg.HostnameFile = ""
 	}
-	readBootID()
+	s.bootID = readBootID()
+	ownKernel()
 }
 
 // furnish does once what PID 1 does after a boot.

@@ -78,8 +78,8 @@ func (s *Server) setMachineID(id string) {
 }
 
 // replaceID writes a file in place; a link in its place goes when missing is to
-// be made, and is left alone otherwise.
-func replaceID(path, id string, missing bool) {
+// be made, and is left alone otherwise. It reports whether there is a file.
+func replaceID(path, id string, missing bool) bool {
 	const flags = unix.O_WRONLY | unix.O_TRUNC | unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	fd, err := unix.Open(path, flags, 0)
 	if missing && (err == unix.ELOOP || err == unix.ENOENT) {
@@ -87,8 +87,9 @@ func replaceID(path, id string, missing bool) {
 		fd, err = unix.Open(path, flags|unix.O_CREAT|unix.O_EXCL, 0o444)
 	}
 	if err != nil {
-		return // a root file system without /etc, or not ours to write
+		return false // a root file system without /etc, or not ours to write
 	}
 	defer unix.Close(fd)
-	unix.Write(fd, []byte(id+"\n"))
+	_, err = unix.Write(fd, []byte(id+"\n"))
+	return err == nil
 }

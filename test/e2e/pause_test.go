@@ -249,9 +249,9 @@ func TestPauseCrashPoints(t *testing.T) {
 					b.paused()
 					want(t, e.Belljar("kill", b.name), 0)
 				}
-				for end := time.Now().Add(20 * time.Second); len(images(t, e)) > 0; {
+				for end := time.Now().Add(20 * time.Second); len(images(t, e)) > 0 || record(t, e, "work").State != sandbox.Dead; {
 					if time.Now().After(end) {
-						t.Fatalf("left: %v", images(t, e))
+						t.Fatalf("it is %s, left: %v", record(t, e, "work").State, images(t, e))
 					}
 					<-time.After(50 * time.Millisecond)
 				}
