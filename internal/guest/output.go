@@ -114,9 +114,10 @@ func (s *stream) pump(settled func()) {
 			}
 			continue
 		}
-		s.commit(n, err != nil)
-		if err != nil {
+		if s.commit(n, err != nil) || err != nil {
 			settled()
+		}
+		if err != nil {
 			return
 		}
 		if n >= 32<<10 && !big {
@@ -291,16 +292,20 @@ func (s *stream) drop(n int64) {
 	s.start += n
 }
 
-func (s *stream) commit(n int, eof bool) {
+// commit takes note of n bytes that have been read, and reports whether the
+// stream has become drained by them.
+func (s *stream) commit(n int, eof bool) bool {
 	s.o.mu.Lock()
 	defer s.o.mu.Unlock()
 	if s.o.closed {
-		return
+		return false
 	}
 	s.end += int64(n)
 	s.eof = s.eof || eof
-	s.drained = s.drained || s.eof || s.target >= 0 && s.end >= s.target
+	was := s.drained
+	s.drained = was || s.eof || s.target >= 0 && s.end >= s.target
 	s.o.wakeReaders()
+	return s.drained && !was
 }
 
 // ack takes note that all before off has been taken. The caller holds mu.

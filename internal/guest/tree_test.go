@@ -261,3 +261,29 @@ func TestPTYVolume(t *testing.T) {
 	}
 	t.Logf("%.0f MB/s through a terminal", float64(size)/1e6/time.Since(begin).Seconds())
 }
+
+// TestExitBehindUnreadOutput: a reader hears of the exit of a process whose last
+// output nobody had room for when it ended, although a child of it lives on with
+// the same output open.
+func TestExitBehindUnreadOutput(t *testing.T) {
+	b := newBox(t, options{hello: func(h *wire.Hello) { h.Limits.OutputBytes = 64 << 10 }})
+	// The buffer and the pipe are full when it ends.
+	p := b.begin(wire.Start{Argv: sh("sleep 1000 & head -c 100000 /dev/zero; exec true"), KeepTree: true})
+	waitFor(t, "the end of the process", func() bool {
+		st, err := b.Process(t.Context(), p.ID)
+		return err == nil && st.Exit != nil
+	})
+	done := make(chan result, 1)
+	go func() { done <- b.read(p.ID) }()
+	select {
+	case r := <-done:
+		if len(r.stdout) != 100000 || r.exit.Code != 0 {
+			t.Errorf("got %d bytes, %+v", len(r.stdout), r.exit)
+		}
+	case <-time.After(10 * slowdown * time.Second):
+		t.Error("the exit is not told while the child lives")
+	}
+	if err := b.Kill(t.Context(), p.ID); err != nil {
+		t.Error(err)
+	}
+}
