@@ -25,14 +25,14 @@ func TestDiskFull(t *testing.T) {
 	}
 	const script = `
 set -u
-mount -t tmpfs -o size=180m,mode=700 none "$BELLJAR_STATE_DIR" || exit 99
+mount -t tmpfs -o size=400m,mode=700 none "$BELLJAR_STATE_DIR" || exit 99
 belljar create --name work -- /usr/bin/python3 -c 'import os, time
 b = bytearray(os.urandom(60 << 20))
 open("/tmp/ready", "w")
 time.sleep(1e6)' >/dev/null || exit 98
 while ! belljar exec work -- test -e /tmp/ready; do sleep 0.1; done
 belljar snapshot create work first >/dev/null; echo first $?
-dd if=/dev/zero of="$BELLJAR_STATE_DIR/fill" bs=1M count=80 2>/dev/null
+dd if=/dev/zero of="$BELLJAR_STATE_DIR/fill" bs=1M count=240 2>/dev/null
 for what in "snapshot create work second" "fork work -n 2" "pause work"; do
 	belljar $what >/dev/null 2>&1; echo "$what: $?"
 done
