@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -384,12 +383,7 @@ func reseal(t *testing.T, images *image.Store, ref, build string) (was string) {
 
 // At every crash point of a pause or resume nothing is lost and nothing is left.
 func TestPauseCrashPoints(t *testing.T) {
-	rounds := 1
-	if v := os.Getenv("BELLJAR_CRASH_ROUNDS"); v != "" {
-		if _, err := fmt.Sscan(v, &rounds); err != nil {
-			t.Fatal(err)
-		}
-	}
+	rounds := crashRounds(t, 1)
 	want := map[string]sandbox.State{
 		manager.CrashPauseBegun: sandbox.Running, manager.CrashPauseSaved: sandbox.Paused,
 		manager.CrashPauseRenamed: sandbox.Paused, manager.CrashPausePaused: sandbox.Paused,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -141,12 +142,7 @@ func (in *installation) settle() *client.Client {
 // At every crash point a daemon that dies there leaves nothing behind after
 // the next one has started, and what lived elsewhere lives on.
 func TestCrashPoints(t *testing.T) {
-	rounds := 1
-	if os.Getenv("BELLJAR_CRASH_ROUNDS") != "" {
-		if _, err := fmt.Sscan(os.Getenv("BELLJAR_CRASH_ROUNDS"), &rounds); err != nil {
-			t.Fatal(err)
-		}
-	}
+	rounds := crashRounds(t, 1)
 	for _, point := range manager.CrashPoints() {
 		t.Run(point, func(t *testing.T) {
 			in := install(t)
@@ -342,4 +338,19 @@ func TestKeeperDies(t *testing.T) {
 	}
 	in.nothingLeft()
 	create(t, c, sandbox.Spec{User: "root", Workdir: "/"}) // on another keeper
+}
+
+// crashRounds is how often each crash point is passed: BELLJAR_CRASH_ROUNDS, or
+// usual.
+func crashRounds(t testing.TB, usual int) int {
+	t.Helper()
+	v := os.Getenv("BELLJAR_CRASH_ROUNDS")
+	if v == "" {
+		return usual
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

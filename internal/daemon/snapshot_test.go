@@ -410,12 +410,7 @@ func TestSnapshotDamaged(t *testing.T) {
 // At every crash point of snapshots and forks nothing that was acknowledged is
 // lost, nothing is left, and the source runs.
 func TestSnapshotCrashPoints(t *testing.T) {
-	rounds := 1
-	if v := os.Getenv("BELLJAR_CRASH_ROUNDS"); v != "" {
-		if _, err := fmt.Sscan(v, &rounds); err != nil {
-			t.Fatal(err)
-		}
-	}
+	rounds := crashRounds(t, 1)
 	for _, point := range manager.SnapshotCrashPoints() {
 		t.Run(point, func(t *testing.T) {
 			in := install(t)

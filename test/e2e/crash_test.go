@@ -2,10 +2,10 @@ package e2e
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,12 +21,7 @@ import (
 // being made or killed nothing is left. BELLJAR_CRASH_ROUNDS sets the rounds
 // per point.
 func TestDaemonCrashPoints(t *testing.T) {
-	rounds := 1
-	if v := os.Getenv("BELLJAR_CRASH_ROUNDS"); v != "" {
-		if _, err := fmt.Sscan(v, &rounds); err != nil {
-			t.Fatal(err)
-		}
-	}
+	rounds := crashRounds(t, 1)
 	e := setup(t)
 	bystander := create(t, e, "bystander")
 	id := record(t, e, "bystander").ID
@@ -172,4 +167,19 @@ func held(e *testenv.Env, but sandbox.ID) (out []string) {
 		}
 	}
 	return out
+}
+
+// crashRounds is how often each crash point is passed: BELLJAR_CRASH_ROUNDS, or
+// usual.
+func crashRounds(t testing.TB, usual int) int {
+	t.Helper()
+	v := os.Getenv("BELLJAR_CRASH_ROUNDS")
+	if v == "" {
+		return usual
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

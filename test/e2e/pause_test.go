@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -224,12 +223,7 @@ func TestPauseRefused(t *testing.T) {
 // and a resume. What was in memory is there afterwards, whatever the record says,
 // and nothing is left over. BELLJAR_CRASH_ROUNDS sets the rounds per point.
 func TestPauseCrashPoints(t *testing.T) {
-	rounds := 1
-	if v := os.Getenv("BELLJAR_CRASH_ROUNDS"); v != "" {
-		if _, err := fmt.Sscan(v, &rounds); err != nil {
-			t.Fatal(err)
-		}
-	}
+	rounds := crashRounds(t, 1)
 	e := setup(t)
 	for _, point := range manager.PauseCrashPoints() {
 		t.Run(point, func(t *testing.T) {

@@ -344,12 +344,7 @@ func TestPoolOutlivesItsKeeper(t *testing.T) {
 // TestPoolCrashPoints has the daemon die, as by kill -9, as it fills its pool
 // and as somebody claims. BELLJAR_CRASH_ROUNDS sets the rounds per point.
 func TestPoolCrashPoints(t *testing.T) {
-	rounds := 1
-	if v := os.Getenv("BELLJAR_CRASH_ROUNDS"); v != "" {
-		if _, err := fmt.Sscan(v, &rounds); err != nil {
-			t.Fatal(err)
-		}
-	}
+	rounds := crashRounds(t, 1)
 	e := setup(t)
 	bystander := create(t, e, "bystander")
 	id := record(t, e, "bystander").ID

@@ -224,12 +224,7 @@ func TestSnapshotFlippedBits(t *testing.T) {
 // TestSnapshotCrashPoints has the daemon die, as by kill -9, at each step of a
 // snapshot, a fork and a removal, of a real sandbox.
 func TestSnapshotCrashPoints(t *testing.T) {
-	rounds := 1
-	if v := os.Getenv("BELLJAR_CRASH_ROUNDS"); v != "" {
-		if _, err := fmt.Sscan(v, &rounds); err != nil {
-			t.Fatal(err)
-		}
-	}
+	rounds := crashRounds(t, 1)
 	e := setup(t)
 	for _, point := range manager.SnapshotCrashPoints() {
 		t.Run(point, func(t *testing.T) {
