@@ -76,11 +76,13 @@ func Run(ctx context.Context, o Options) (err error) {
 	d := &daemon{o: o, base: ctx, stop: make(chan bool, 1), activity: make(chan struct{}, 1)}
 	defer func() { err = errors.Join(err, d.close()) }()
 	if err := d.open(ctx); err != nil {
+		d.refuse(err)
 		return err
 	}
 	o.Log.Info("the daemon serves", "socket", o.Dirs.DaemonSocket(), "build", o.Build, "adopted", d.m.Live())
 	kill := d.wait(ctx)
 	d.unlink()
+	time.Sleep(lingerTime)
 	d.drain(ctx)
 	if kill {
 		err = d.m.KillAll(context.WithoutCancel(ctx), sandbox.EndStopped)
@@ -157,6 +159,27 @@ func (d *daemon) open(ctx context.Context) error {
 	d.wg.Go(func() { _ = d.http.Serve(ownPeers{api, d.o.Log}) }) // ends with Shutdown
 	d.wg.Go(func() { serveFiles(ownPeers{fds, d.o.Log}, d.m, d.o.Log) })
 	return nil
+}
+
+// refuse tells those who wait already why there will be no daemon.
+func (d *daemon) refuse(err error) {
+	if len(d.sockets) == 0 {
+		return
+	}
+	d.http = &http.Server{
+		Handler: httpapi.Refusal(d.o.Build, err), ReadHeaderTimeout: lingerTime, ReadTimeout: drainTime,
+		ErrorLog: slog.NewLogLogger(d.o.Log.Handler(), slog.LevelDebug),
+	}
+	d.http.SetKeepAlivesEnabled(false)
+	api := d.sockets[0]
+	d.unlink()                                                                       // before anybody is answered: who tries again gets another daemon
+	d.wg.Go(func() { _ = d.http.Serve(ownPeers{api.(*net.UnixListener), d.o.Log}) }) // ends with Shutdown
+	time.Sleep(lingerTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.base), 10*lingerTime)
+	defer cancel()
+	if d.http.Shutdown(ctx) != nil {
+		_ = d.http.Close()
+	}
 }
 
 // crash returns what happens at crash points: nothing outside of tests.
@@ -239,7 +262,6 @@ func (d *daemon) unlink() {
 			d.o.Log.Warn("a socket was not removed", "err", err)
 		}
 	}
-	time.Sleep(lingerTime)
 }
 
 // drain ends streams, which their readers take up again elsewhere, and waits

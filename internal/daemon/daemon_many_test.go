@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/belljar-sh/belljar/client"
+	"github.com/belljar-sh/belljar/internal/config"
 	"github.com/belljar-sh/belljar/sandbox"
 )
 
@@ -215,26 +216,41 @@ func TestBuildMismatch(t *testing.T) {
 	}
 }
 
-// A daemon that cannot start says why, at once.
+// A daemon that cannot start says why, at once, to whoever reached its socket
+// before and to whoever comes later.
 func TestDaemonThatCannotStart(t *testing.T) {
-	in := install(t)
-	if err := os.WriteFile(in.dirs.Database(), []byte(strings.Repeat("no database", 100)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	_, err := client.Dial(t.Context(), in.options(false))
-	for err == nil { // the first connection may be made before it fails
-		var c *client.Client
-		if c, err = client.Dial(t.Context(), in.options(false)); err == nil {
-			_, err = c.Info(t.Context())
-			c.Close()
-		}
-	}
-	if sandbox.KindOf(err) != sandbox.Unavailable || time.Since(began) > 10*time.Second {
-		t.Errorf("got %v after %v", err, time.Since(began))
-	}
-	if err := os.Remove(in.dirs.Database()); err != nil {
-		t.Fatal(err)
+	for name, tc := range map[string]struct {
+		file func(d config.Dirs) string
+		says string
+	}{
+		"journal": {config.Dirs.Database, "journal"},
+		"quota":   {config.Dirs.Quota, "quota"},
+		"key":     {config.Dirs.Key, "key"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := install(t)
+			path := tc.file(in.dirs)
+			if err := os.WriteFile(path, []byte(strings.Repeat("garbage ", 100)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			for range 5 {
+				c, err := client.Dial(t.Context(), in.options(false))
+				if err == nil { // the connection may be made before it fails
+					_, err = c.Info(t.Context())
+					c.Close()
+				}
+				if sandbox.KindOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), tc.says) {
+					t.Errorf("got %v, which does not say why", err)
+				}
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
 

@@ -103,7 +103,11 @@ func Open(ctx context.Context, o Options) (*Manager, error) {
 	m.ids = m.machineKey()
 	m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if o.Journal != nil {
-		if err := errors.Join(m.loadQuota(), m.recallSnapshots(), m.adopt(ctx)); err != nil {
+		err := errors.Join(m.loadQuota(), m.recallSnapshots())
+		if err == nil {
+			err = m.adopt(ctx)
+		}
+		if err != nil {
 			m.cancel()
 			m.wg.Wait()
 			return nil, err

@@ -203,6 +203,23 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	writeJSON(w, guest.Status(e.Kind), api.ErrorBody{Error: *e})
 }
 
+// Refusal answers every request with why there is no daemon: err, which this
+// build's daemon could not start for. It is [sandbox.Unavailable], with the field
+// and hint of err.
+func Refusal(build string, err error) http.Handler {
+	cause := sandbox.AsError(err)
+	text := cause.Message
+	if why := cause.Unwrap(); why != nil && !strings.Contains(text, why.Error()) {
+		text += ": " + why.Error()
+	}
+	e := sandbox.Errorf(sandbox.Unavailable, "the daemon cannot start: %s", text)
+	e.Field, e.Value, e.Hint = cause.Field, cause.Value, cause.Hint
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(headerBuild, build)
+		writeJSON(w, guest.Status(e.Kind), api.ErrorBody{Error: *e})
+	})
+}
+
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {

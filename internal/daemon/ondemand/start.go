@@ -1,7 +1,6 @@
 package ondemand
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -187,27 +186,37 @@ func (s *starter) failed() error {
 	}
 	e := sandbox.Errorf(sandbox.Unavailable, "the daemon ended before it served").
 		WithHint("see %s, or run `belljar daemon run` to watch it", s.o.Dirs.DaemonLog())
-	if line := lastLine(s.o.Dirs.DaemonLog()); line != "" {
-		e = e.WithField("daemon", line)
+	said, hint := lastWords(s.o.Dirs.DaemonLog())
+	if said != "" {
+		e = e.WithField("daemon", said)
+	}
+	if hint != "" {
+		e = e.WithHint("%s", hint)
 	}
 	return e
 }
 
-// lastLine returns the last line of a file, cut to what an error can show.
-func lastLine(path string) string {
+// lastWords returns the last line of a log, cut to what an error can show, and
+// the hint that follows it where the program ended with one.
+func lastWords(path string) (said, hint string) {
 	f, err := os.Open(path)
 	if err != nil {
-		return ""
+		return "", ""
 	}
 	defer f.Close()
-	if end, err := f.Seek(0, io.SeekEnd); err != nil || end > 1024 {
-		_, _ = f.Seek(-1024, io.SeekEnd)
+	const shown = 2048
+	if end, err := f.Seek(0, io.SeekEnd); err != nil || end > shown {
+		_, _ = f.Seek(-shown, io.SeekEnd)
 	} else {
 		_, _ = f.Seek(0, io.SeekStart)
 	}
-	b, _ := io.ReadAll(io.LimitReader(f, 1024))
-	b = bytes.TrimSpace(b)
-	return string(b[bytes.LastIndexByte(b, '\n')+1:])
+	b, _ := io.ReadAll(io.LimitReader(f, shown))
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	said = lines[len(lines)-1]
+	if h, ok := strings.CutPrefix(said, "hint: "); ok && len(lines) > 1 {
+		said, hint = lines[len(lines)-2], h
+	}
+	return strings.TrimPrefix(said, "belljar: "), hint
 }
 
 // held reports whether somebody holds the lock at path.
