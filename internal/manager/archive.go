@@ -105,6 +105,7 @@ func (m *Manager) acceptable(f *image.Manifest) error {
 		return sandbox.Errorf(sandbox.Denied, "the snapshot's memory was saved by another installation").WithField("archive", string(f.ID())).
 			WithHint("memory is restored where it was saved only; elsewhere take files: `belljar snapshot create --memory=false` or --dir")
 	}
-	f.Snapshot, f.Sandbox, f.Env = sandbox.NewID(), sandbox.NewID(), nil
+	f.Snapshot, f.Sandbox, f.Generation = sandbox.NewID(), sandbox.NewID(), 1
+	f.Env, f.Command, f.Captured = nil, nil, nil // of processes that ended elsewhere
 	return nil
 }

@@ -314,7 +314,7 @@ func (m *Manager) borrow(ref string, full bool) (*snap, error) {
 	s, err := x.find(ref)
 	if err == nil && s.problem != "" {
 		err = sandbox.Errorf(sandbox.Conflict, "the snapshot cannot be used: %s", s.problem).WithField("snapshot", ref).
-			WithHint("install the build that saved it, or take a new one")
+			WithHint("`belljar snapshot ls` tells of each; put back what has changed, install the build that saved it, or take a new one")
 	}
 	if err != nil {
 		x.mu.Unlock()

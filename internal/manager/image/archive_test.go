@@ -236,6 +236,11 @@ func TestHostileArchives(t *testing.T) {
 		"a signed path for an ID":   made(t, signed(func(m *Manifest) { m.Sandbox = "../../../../../x" }), pages, meta, state),
 		"more than there can be":    made(t, signed(func(m *Manifest) { m.Files[0].Size = 1 << 62 }), pages, meta, state),
 		"a size below zero":         made(t, signed(func(m *Manifest) { m.Files[0].Size = -1 }), pages, meta, state),
+		"a limit below zero":        made(t, signed(func(m *Manifest) { m.Limits.MemoryBytes = -1 }), pages, meta, state),
+		"a limit beyond all":        made(t, signed(func(m *Manifest) { m.Limits.CPUs = 1e300 }), pages, meta, state),
+		"the last generation":       made(t, signed(func(m *Manifest) { m.Generation = 1<<64 - 1 }), pages, meta, state),
+		"an environment of no form": made(t, signed(func(m *Manifest) { m.Env = map[string]string{"A=B": "C"} }), pages, meta, state),
+		"a directory of nowhere":    made(t, signed(func(m *Manifest) { m.Dir = "x" }), pages, meta, state),
 		"a thousand files":          made(t, signed(func(m *Manifest) { m.Files = make([]File, 1000) }), pages, meta, state),
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -142,6 +142,20 @@ func (m *Manifest) check() error {
 			return fmt.Errorf("has the ID %q", id)
 		}
 	}
+	if m.Generation > maxGeneration {
+		return fmt.Errorf("has the generation %d", m.Generation)
+	}
+	if err := m.Limits.Validate(); err != nil {
+		return fmt.Errorf("has limits that cannot be: %w", err)
+	}
+	if err := sandbox.CheckEnv(m.Env); err != nil {
+		return fmt.Errorf("has an environment that cannot be: %w", err)
+	}
+	if m.Dir != "" {
+		if err := sandbox.CheckPath("dir", m.Dir); err != nil {
+			return fmt.Errorf("has a directory that cannot be: %w", err)
+		}
+	}
 	if len(m.Files) == 0 || len(m.Files) > maxFiles {
 		return fmt.Errorf("lists %d files", len(m.Files))
 	}
@@ -163,3 +177,6 @@ const (
 	maxFiles    = 64
 	maxFileName = 64
 )
+
+// maxGeneration is more than any sandbox gets to, and leaves room to count on.
+const maxGeneration = 1 << 62
