@@ -126,11 +126,14 @@ func (a *app) snapshotLs() *cobra.Command {
 			}
 			t := newTable("SNAPSHOT", "NAMES", "KIND", "TEMPLATE", "SIZE", "MADE", "PROBLEM")
 			for _, s := range list {
-				names := "-"
+				names, size, made := "-", "-", "-"
+				if !s.CreatedAt.IsZero() { // else its manifest cannot be read
+					size, made = formatSize(s.SizeBytes), age(time.Since(s.CreatedAt))+" ago"
+				}
 				if len(s.Names) > 0 {
 					names = strings.Join(s.Names, ",")
 				}
-				t.add(string(s.ID), names, string(s.Kind), s.Template, formatSize(s.SizeBytes), age(time.Since(s.CreatedAt))+" ago", s.Problem)
+				t.add(string(s.ID), names, string(s.Kind), s.Template, size, made, s.Problem)
 			}
 			return t.write(a.out)
 		},
@@ -271,10 +274,10 @@ func (a *app) snapshotSave() *cobra.Command {
 		Short: "write a snapshot as one stream, to be loaded elsewhere",
 		Long: `Save writes a snapshot as one stream (tar, compressed with zstd) to a file or to
 standard output. Memory can be loaded again by the installation that saved it
-only: by another state directory of the same installation key, for instance. What
-knows files of this host, as everything that started from the template host, is
-refused.`,
-		Example:           "  belljar snapshot save deps:v1 -o deps.tar.zst\n  belljar snapshot save deps:v1 | ssh other belljar snapshot load deps:v1 -",
+only: by another state directory of the same installation key, for instance. One
+whose memory knows files of this host, as all memory does that started from the
+template host, is refused. Snapshots of files or of a directory go anywhere.`,
+		Example:           "  belljar snapshot save deps:v1 -o deps.tar.zst\n  belljar snapshot save files:v1 | ssh other belljar snapshot load --name files:v1 -",
 		Args:              between(1, 1),
 		ValidArgsFunction: a.completeSnapshots,
 		RunE: func(cmd *cobra.Command, argv []string) error {
@@ -356,6 +359,10 @@ and prints its ID. Every byte is checked against the signed manifest first.`,
 					return sandbox.Errorf(sandbox.NotFound, "the archive cannot be read: %w", err).WithField("archive", argv[0])
 				}
 				defer file.Close()
+				if info, err := file.Stat(); err == nil && info.IsDir() {
+					return sandbox.Errorf(sandbox.Invalid, "this is a directory").WithField("archive", argv[0]).
+						WithHint("name the file that `belljar snapshot save` wrote")
+				}
 				in = file
 			}
 			c, err := a.daemon(ctx)
