@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -94,7 +93,12 @@ func (a *app) poolLs() *cobra.Command {
 		Short:   "list pools and where they stand",
 		Args:    between(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			list, err := a.pools(cmd.Context())
+			c, err := a.daemon(cmd.Context()) // which remembers them, and fills them again
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			list, err := c.Pools(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -113,19 +117,6 @@ func (a *app) poolLs() *cobra.Command {
 	}
 	f = a.formatFlag(cmd)
 	return cmd
-}
-
-// pools lists the daemon's pools: none when no daemon runs.
-func (a *app) pools(ctx context.Context) ([]sandbox.Pool, error) {
-	c, err := a.runningDaemon(ctx)
-	if sandbox.KindOf(err) == sandbox.Unavailable {
-		return []sandbox.Pool{}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return c.Pools(ctx)
 }
 
 // limitsText tells limits in the words of their flags.
@@ -182,8 +173,13 @@ func (a *app) poolRm() *cobra.Command {
 			return failed
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			c, err := a.runningDaemon(cmd.Context())
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			defer c.Close()
 			var out []string
-			list, _ := a.pools(cmd.Context()) // nothing to offer is no error
+			list, _ := c.Pools(cmd.Context()) // nothing to offer is no error
 			for _, p := range list {
 				out = append(out, p.Template)
 			}
