@@ -49,6 +49,49 @@ type tarWatch struct {
 	// inside has links that lead out of the tree left out: a guest refuses them.
 	inside bool
 	links  few
+	halves map[string]half // directories that have a part of a repository
+}
+
+// half tells which of the two names a directory has by which git takes it for a
+// repository, whatever it is called.
+type half uint8
+
+const (
+	hasObjects half = 1 << iota
+	hasRefs
+	both = hasObjects | hasRefs
+)
+
+// maxHalves bounds the directories that are remembered; what is beyond counts as
+// a repository.
+const maxHalves = 1 << 14
+
+// repositories takes note of the directories on the way to a name that git would
+// take for repositories, whose settings it then follows. Those beneath a .git are
+// looked at by their names.
+func (w *tarWatch) repositories(rest string) {
+	parts := strings.Split(path.Clean("/" + rest)[1:], "/")
+	for i, name := range parts {
+		is := map[string]half{"objects": hasObjects, "refs": hasRefs}[name]
+		if name == ".git" {
+			return
+		}
+		if is == 0 {
+			continue
+		}
+		at := path.Join(w.to, path.Join(parts[:i]...))
+		if w.halves == nil {
+			w.halves = map[string]half{}
+		}
+		was, known := w.halves[at]
+		if !known && len(w.halves) >= maxHalves {
+			w.trusted.add(at)
+			continue
+		}
+		if w.halves[at] = was | is; was != both && was|is == both {
+			w.trusted.add(at)
+		}
+	}
 }
 
 // leavesOut reports whether an entry does not pass.
@@ -81,12 +124,16 @@ func watchPlace(dst string) (*tarWatch, error) {
 // entry takes one header. It returns what the content is written to, to in the
 // end, and what is to be called after it.
 func (w *tarWatch) entry(h *tar.Header, to io.Writer) (content io.Writer, done func()) {
-	if w == nil || w.to == "" || h.Typeflag == tar.TypeDir {
+	if w == nil || w.to == "" {
 		return to, func() {}
 	}
 	rest := h.Name
 	if w.strip {
 		_, rest, _ = strings.Cut(rest, "/")
+	}
+	w.repositories(rest)
+	if h.Typeflag == tar.TypeDir {
+		return to, func() {}
 	}
 	at := path.Join(w.to, rest)
 	z := workspace.At(at)

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -87,5 +88,37 @@ func TestRenameTop(t *testing.T) {
 func TestUmask(t *testing.T) {
 	if m := umask(); m > 0o777 {
 		t.Errorf("umask() = %o", m)
+	}
+}
+
+// TestWatchRepositories: a directory that git would take for a repository is told
+// of under any name, once; a .git is told of by what lies in it.
+func TestWatchRepositories(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		names []string
+		want  []string
+	}{
+		{"bare", []string{"d/b/", "d/b/HEAD", "d/b/objects/", "d/b/refs/", "d/b/refs/heads/"}, []string{"/to/d/b"}},
+		{"without entries for directories", []string{"x/objects/aa/1", "x/refs/heads/main"}, []string{"/to/x"}},
+		{"the top", []string{"objects/", "refs/"}, []string{"/to"}},
+		{"dots", []string{"./x/./objects/", "./x/refs"}, []string{"/to/x"}},
+		{"links", []string{"x/objects", "x/refs"}, []string{"/to/x"}},
+		{"one half", []string{"x/objects/", "y/refs/"}, nil},
+		{"a clone", []string{"p/.git/objects/", "p/.git/refs/", "p/.git/modules/m/objects/", "p/.git/modules/m/refs/"}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := &tarWatch{to: "/to"}
+			for _, n := range tt.names {
+				typ := byte(tar.TypeReg)
+				if strings.HasSuffix(n, "/") {
+					typ = tar.TypeDir
+				}
+				w.entry(&tar.Header{Name: n, Typeflag: typ}, io.Discard)
+			}
+			if !slices.Equal(w.trusted.names, tt.want) {
+				t.Errorf("got %v, want %v", w.trusted.names, tt.want)
+			}
+		})
 	}
 }
